@@ -1,0 +1,69 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/dtype.h"
+#include "kv/block_table.h"
+#include "model/model_plan.h"
+
+namespace lapidary {
+
+// What one step computes. Rows of one sequence stand together, with rising positions, and everything before the first of
+// them is already in the cache. Spans are borrowed for the call.
+struct StepBatch {
+  std::span<const int32_t> ids;        // [rows], in [0, vocab)
+  std::span<const int32_t> positions;  // [rows]
+  std::span<const int32_t> sequences;  // [rows], in [0, tables.size())
+  std::span<const std::array<BlockTableView, kKvGroups>> tables;  // [sequences]; cover every position of the step
+  std::span<const int32_t> logit_rows;  // [logits], rising rows whose logits are wanted
+  // Rows whose logits nobody wants stop after the last layer that writes K/V. False only to check that it is harmless.
+  bool stop_early = true;
+};
+
+// Points at which a backend shows its activations; every backend uses the same names.
+enum class Tap : uint8_t {
+  kEmbedding,       // [rows, hidden] scaled embedding
+  kPerLayerInputs,  // [rows, layers * per_layer_width]
+  kAttention,       // [rows, heads * head_dim] before o_proj
+  kLayer,           // [rows, hidden] after the layer
+  kFinalNorm,       // [rows, hidden]
+};
+
+class TapSink {
+ public:
+  virtual ~TapSink() = default;
+  // `data` [rows, width] is valid during the call. layer is -1 where the tap has none.
+  virtual void OnTap(Tap tap, int layer, std::span<const float> data, int64_t rows, int64_t width) = 0;
+};
+
+// The seam between host and device: one whole model's step. Load happens in the constructor of an implementation.
+// Results of a row depend on that row's sequence alone: not on other rows, on how a prompt is cut into steps, or on the
+// number of threads. Calls must come from one thread at a time.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual const ModelPlan& plan() const = 0;
+  // "cpu (AVX3, 2 threads)": for people.
+  virtual std::string Description() const = 0;
+  // Bytes of weights that one decode step reads for a batch of any size; experts count as top_k of them.
+  virtual int64_t WeightBytesPerStep() const = 0;
+
+  // Makes room for `blocks[g]` K/V blocks in every group g, stored as `type` (kF32 or kBF16). Called once, before the
+  // first step. Memory is taken as blocks are first written. Throws Error kOutOfMemory.
+  virtual void AllocateKv(const std::array<int32_t, kKvGroups>& blocks, DType type) = 0;
+
+  // Runs the step: K/V of every row is written to the cache; `logits` [batch.logit_rows.size(), vocab] is filled.
+  // `taps` may be nullptr. Throws Error: kInvalidArgument (an id or position out of range), kDevice (a hidden state that is not
+  // finite, naming the layer); the cache rows of this step are then undefined, all others untouched.
+  virtual void Forward(const StepBatch& batch, std::span<float> logits, TapSink* taps) = 0;
+
+  // Floating-point operations that the last Forward really executed in matrix products and attention.
+  virtual double LastStepFlops() const = 0;
+};
+
+}  // namespace lapidary
