@@ -16,8 +16,15 @@ if(LAPIDARY_WARNINGS_AS_ERRORS)
   target_compile_options(lapidary_options INTERFACE -Werror)
 endif()
 if(LAPIDARY_SANITIZE)
-  target_compile_options(lapidary_options INTERFACE -fsanitize=${LAPIDARY_SANITIZE} -fno-omit-frame-pointer)
+  # Undefined behaviour ends the program, so that a test cannot pass over it.
+  target_compile_options(lapidary_options INTERFACE -fsanitize=${LAPIDARY_SANITIZE} -fno-sanitize-recover=all
+                                                    -fno-omit-frame-pointer)
   target_link_options(lapidary_options INTERFACE -fsanitize=${LAPIDARY_SANITIZE})
+endif()
+if(LAPIDARY_BUILD_FUZZ)
+  # Coverage in the libraries is what guides the fuzzers.
+  target_compile_options(lapidary_options INTERFACE -fsanitize=fuzzer-no-link)
+  target_link_options(lapidary_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
 # lapidary_library(<name> [DEPS <targets>...]): library lapidary_<name> from all .cc files beside the caller.
@@ -44,7 +51,8 @@ function(lapidary_library name)
   set_property(GLOBAL APPEND PROPERTY LAPIDARY_LIBRARIES lapidary_${name})
 endfunction()
 
-# lapidary_test(<name> [DEPS <targets>...]): program <name>_test from all *_test.cc beside the caller, each case a ctest.
+# lapidary_test(<name> [DEPS <targets>...] [LABELS <labels>...]): program <name>_test from all .cc files beside the caller, each
+# case a ctest. Labels: `slow` is left out under sanitizers, `single-thread` under the thread sanitizer.
 function(lapidary_test name)
   cmake_parse_arguments(ARG "" "" "DEPS;LABELS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cc")
@@ -54,6 +62,10 @@ function(lapidary_test name)
   add_executable(${name}_test ${sources})
   target_link_libraries(${name}_test PRIVATE lapidary_options ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name}_test PRIVATE LAPIDARY_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  set(labels "")
+  if(ARG_LABELS)
+    set(labels LABELS "${ARG_LABELS}")
+  endif()
   gtest_discover_tests(${name}_test TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
-                       PROPERTIES LABELS "${ARG_LABELS}" SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
+                       PROPERTIES SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]" ${labels})
 endfunction()
