@@ -29,8 +29,9 @@ struct StoredTensor {
 class TensorIndex {
  public:
   // Maps the files and checks every header: length inside the file, valid JSON, known types, shapes that match their
-  // byte ranges, ranges inside the body, no overlap, no name twice, shards complete as the index lists them.
-  // Throws Error: kNotFound (folder, file or shard), kCorruptFile; with the file, the tensor, found and wanted.
+  // byte ranges, ranges that cover the body without overlap or gap, no name twice, shards complete as the index lists
+  // them. Throws Error: kNotFound (folder, file or shard), kCorruptFile, kUnsupported (a type that safetensors does not
+  // know); with the file, the tensor, found and wanted.
   static TensorIndex Open(const std::string& folder);
 
   // nullptr when absent.
@@ -40,13 +41,18 @@ class TensorIndex {
   const std::vector<MappedFile>& files() const { return files_; }
 
  private:
+  void OpenShards(const std::string& folder, const std::string& index);
+  void AddFile(const std::string& path);
+  // Fills by_name_, once tensors_ is complete.
+  void IndexNames();
+
   std::vector<MappedFile> files_;
   std::vector<StoredTensor> tensors_;
   std::unordered_map<std::string_view, size_t> by_name_;
 };
 
 // Parses one safetensors file held in `bytes` (exposed for tests and the fuzzer). `path` names it in errors.
-// The spans point into `bytes`. Throws Error kCorruptFile.
+// In the order of the bytes, which the spans point at. Throws Error kCorruptFile, kUnsupported.
 std::vector<StoredTensor> ParseSafetensors(std::span<const std::byte> bytes, const std::string& path);
 
 }  // namespace lapidary
