@@ -11,7 +11,7 @@ inline constexpr int kKvBlockTokens = 64;
 
 // Layers of one attention type keep their K/V in one group: one block table serves all of its layers.
 struct KvGroup {
-  int layers = 0;      // layers of this type that write K/V; slots are [0, layers)
+  int layers = 0;  // layers of this type that write K/V; slots are [0, layers)
   int kv_heads = 0;
   int head_dim = 0;
   int64_t window = 0;  // 0: unbounded; else position i sees max(0, i - window + 1) .. i

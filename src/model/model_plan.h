@@ -15,13 +15,13 @@ struct LayerPlan {
   int heads = 0;
   int kv_heads = 0;
   int head_dim = 0;
-  int64_t window = 0;        // 0: sees everything before it
-  int rotary_pairs = 0;      // pairs (j, j + head_dim/2), j < rotary_pairs, rotate; the others stay
-  double rope_theta = 0;     // inv_freq[j] = rope_theta^(-2j / head_dim)
-  bool writes_kv = true;     // false: attends to the cache of an earlier layer
-  bool v_is_k = false;       // V is the raw k_proj output (no v_proj)
-  int kv_slot = 0;           // slot in its KvGroup: its own, or the one of the layer it borrows from
-  int kv_source = 0;         // the layer that wrote that slot (== index when writes_kv)
+  int64_t window = 0;     // 0: sees everything before it
+  int rotary_pairs = 0;   // pairs (j, j + head_dim/2), j < rotary_pairs, rotate; the others stay
+  double rope_theta = 0;  // inv_freq[j] = rope_theta^(-2j / head_dim)
+  bool writes_kv = true;  // false: attends to the cache of an earlier layer
+  bool v_is_k = false;    // V is the raw k_proj output (no v_proj)
+  int kv_slot = 0;        // slot in its KvGroup: its own, or the one of the layer it borrows from
+  int kv_source = 0;      // the layer that wrote that slot (== index when writes_kv)
   int64_t ffn_width = 0;
   bool has_experts = false;
 };

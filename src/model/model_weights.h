@@ -25,23 +25,23 @@ struct Weight {
 
 // Names follow the checkpoint's tensors. Shapes: D hidden, F ffn_width, P per-layer width, E experts, M expert width.
 struct LayerWeights {
-  Weight input_layernorm;            // [D]
-  Weight q_proj;                     // [heads * head_dim, D]
-  Weight k_proj;                     // [kv_heads * head_dim, D]; only when writes_kv
-  Weight v_proj;                     // [kv_heads * head_dim, D]; only when writes_kv and not v_is_k
-  Weight q_norm, k_norm;             // [head_dim]; k_norm only when writes_kv
-  Weight o_proj;                     // [D, heads * head_dim]
-  Weight post_attention_layernorm;   // [D]
-  Weight pre_feedforward_layernorm;  // [D]
-  Weight gate_proj, up_proj;         // [F, D]
-  Weight down_proj;                  // [D, F]
+  Weight input_layernorm;             // [D]
+  Weight q_proj;                      // [heads * head_dim, D]
+  Weight k_proj;                      // [kv_heads * head_dim, D]; only when writes_kv
+  Weight v_proj;                      // [kv_heads * head_dim, D]; only when writes_kv and not v_is_k
+  Weight q_norm, k_norm;              // [head_dim]; k_norm only when writes_kv
+  Weight o_proj;                      // [D, heads * head_dim]
+  Weight post_attention_layernorm;    // [D]
+  Weight pre_feedforward_layernorm;   // [D]
+  Weight gate_proj, up_proj;          // [F, D]
+  Weight down_proj;                   // [D, F]
   Weight post_feedforward_layernorm;  // [D]
   // Experts, only when has_experts.
-  Weight router_proj;                                              // [E, D]
-  Weight router_scale;                                             // [D]
-  Weight router_per_expert_scale;                                  // [E]
-  Weight experts_gate_up;                                          // [E, 2 M, D], gate rows first
-  Weight experts_down;                                             // [E, D, M]
+  Weight router_proj;              // [E, D]
+  Weight router_scale;             // [D]
+  Weight router_per_expert_scale;  // [E]
+  Weight experts_gate_up;          // [E, 2 M, D], gate rows first
+  Weight experts_down;             // [E, D, M]
   Weight post_feedforward_layernorm_1, post_feedforward_layernorm_2, pre_feedforward_layernorm_2;  // [D]
   // Per-layer inputs, only when P > 0.
   Weight per_layer_input_gate;       // [P, D]
@@ -69,8 +69,8 @@ struct WeightSpec {
 // among them, present in the file or not.
 std::vector<WeightSpec> RequiredWeights(const ModelPlan& plan);
 
-// Checks presence, type (BF16, F16, F32) and shape of every required tensor and points at its bytes inside `index`, which must
-// outlive the result. Throws Error: kNotFound (missing tensor), kUnsupported (type), kCorruptFile (shape).
+// Checks presence, type (BF16, F16, F32) and shape of every required tensor and points at its bytes inside `index`,
+// which must outlive the result. Throws Error: kNotFound (missing tensor), kUnsupported (type), kCorruptFile (shape).
 ModelWeights BindWeights(const TensorIndex& index, const ModelPlan& plan);
 
 }  // namespace lapidary

@@ -1,0 +1,160 @@
+#include "model/model_weights.h"
+
+#include <cstring>
+#include <functional>
+#include <optional>
+
+#include "base/error.h"
+#include "base/json.h"
+
+namespace lapidary {
+namespace {
+
+// Visits every tensor of a model: visit(name, shape, weight). One list serves both RequiredWeights and BindWeights.
+using Visit = std::function<void(const std::string& name, std::vector<int64_t> shape, Weight& weight)>;
+
+void VisitAttention(const ModelPlan& plan, const LayerPlan& layer, const std::string& prefix, LayerWeights& w,
+                    const Visit& visit) {
+  const int64_t hidden = plan.hidden(), head_dim = layer.head_dim;
+  const int64_t q_width = layer.heads * head_dim, kv_width = layer.kv_heads * head_dim;
+  visit(prefix + "q_proj.weight", {q_width, hidden}, w.q_proj);
+  visit(prefix + "q_norm.weight", {head_dim}, w.q_norm);
+  if (layer.writes_kv) {
+    visit(prefix + "k_proj.weight", {kv_width, hidden}, w.k_proj);
+    visit(prefix + "k_norm.weight", {head_dim}, w.k_norm);
+    if (!layer.v_is_k) visit(prefix + "v_proj.weight", {kv_width, hidden}, w.v_proj);
+  }
+  visit(prefix + "o_proj.weight", {hidden, q_width}, w.o_proj);
+}
+
+void VisitExperts(const ModelPlan& plan, const std::string& prefix, LayerWeights& w, const Visit& visit) {
+  const int64_t hidden = plan.hidden(), experts = plan.config.num_experts, width = plan.config.moe_intermediate_size;
+  visit(prefix + "router.proj.weight", {experts, hidden}, w.router_proj);
+  visit(prefix + "router.scale", {hidden}, w.router_scale);
+  visit(prefix + "router.per_expert_scale", {experts}, w.router_per_expert_scale);
+  visit(prefix + "experts.gate_up_proj", {experts, 2 * width, hidden}, w.experts_gate_up);
+  visit(prefix + "experts.down_proj", {experts, hidden, width}, w.experts_down);
+  visit(prefix + "post_feedforward_layernorm_1.weight", {hidden}, w.post_feedforward_layernorm_1);
+  visit(prefix + "post_feedforward_layernorm_2.weight", {hidden}, w.post_feedforward_layernorm_2);
+  visit(prefix + "pre_feedforward_layernorm_2.weight", {hidden}, w.pre_feedforward_layernorm_2);
+}
+
+void VisitLayer(const ModelPlan& plan, const LayerPlan& layer, LayerWeights& w, Weight& scalar, const Visit& visit) {
+  const int64_t hidden = plan.hidden(), per_layer = plan.per_layer_width();
+  const std::string prefix = plan.config.tensor_prefix + "layers." + std::to_string(layer.index) + ".";
+  visit(prefix + "input_layernorm.weight", {hidden}, w.input_layernorm);
+  VisitAttention(plan, layer, prefix + "self_attn.", w, visit);
+  visit(prefix + "post_attention_layernorm.weight", {hidden}, w.post_attention_layernorm);
+  visit(prefix + "pre_feedforward_layernorm.weight", {hidden}, w.pre_feedforward_layernorm);
+  visit(prefix + "mlp.gate_proj.weight", {layer.ffn_width, hidden}, w.gate_proj);
+  visit(prefix + "mlp.up_proj.weight", {layer.ffn_width, hidden}, w.up_proj);
+  visit(prefix + "mlp.down_proj.weight", {hidden, layer.ffn_width}, w.down_proj);
+  visit(prefix + "post_feedforward_layernorm.weight", {hidden}, w.post_feedforward_layernorm);
+  if (layer.has_experts) VisitExperts(plan, prefix, w, visit);
+  if (per_layer > 0) {
+    visit(prefix + "per_layer_input_gate.weight", {per_layer, hidden}, w.per_layer_input_gate);
+    visit(prefix + "per_layer_projection.weight", {hidden, per_layer}, w.per_layer_projection);
+    visit(prefix + "post_per_layer_input_norm.weight", {hidden}, w.post_per_layer_input_norm);
+  }
+  visit(prefix + "layer_scalar", {1}, scalar);
+}
+
+// `scalars` [layers] receives the layer_scalar tensors.
+void VisitModel(const ModelPlan& plan, ModelWeights& w, std::vector<Weight>& scalars, const Visit& visit) {
+  const Config& config = plan.config;
+  const std::string& prefix = config.tensor_prefix;
+  const int64_t hidden = plan.hidden(), per_layer = plan.per_layer_width();
+  const int64_t all_layers = per_layer * config.num_hidden_layers;
+  visit(prefix + "embed_tokens.weight", {config.vocab_size, hidden}, w.embed_tokens);
+  if (per_layer > 0) {
+    visit(prefix + "embed_tokens_per_layer.weight", {config.vocab_size_per_layer_input, all_layers},
+          w.embed_tokens_per_layer);
+    visit(prefix + "per_layer_model_projection.weight", {all_layers, hidden}, w.per_layer_model_projection);
+    visit(prefix + "per_layer_projection_norm.weight", {per_layer}, w.per_layer_projection_norm);
+  }
+  w.layers.resize(plan.layers.size());
+  scalars.resize(plan.layers.size());
+  for (size_t i = 0; i < plan.layers.size(); ++i) VisitLayer(plan, plan.layers[i], w.layers[i], scalars[i], visit);
+  visit(prefix + "norm.weight", {hidden}, w.norm);
+}
+
+std::optional<DType> ToDType(const std::string& stored_type) {
+  for (const DType type : {DType::kBF16, DType::kF16, DType::kF32}) {
+    if (stored_type == NameOf(type)) return type;
+  }
+  return std::nullopt;
+}
+
+Weight Bind(const TensorIndex& index, const std::string& name, const std::vector<int64_t>& shape) {
+  const StoredTensor* tensor = index.Find(name);
+  if (tensor == nullptr) {
+    Throw(ErrorKind::kNotFound,
+          "tensor \"" + name + "\": found none in the checkpoint, wanted one of shape " + Json(shape).dump());
+  }
+  const std::string where = index.files()[tensor->file].path() + ": tensor \"" + name + "\": ";
+  const std::optional<DType> type = ToDType(tensor->stored_type);
+  if (!type)
+    Throw(ErrorKind::kUnsupported, where + "found the dtype " + tensor->stored_type + ", wanted BF16, F16 or F32");
+  if (tensor->shape != shape) {
+    Throw(ErrorKind::kCorruptFile,
+          where + "found the shape " + Printable(Json(tensor->shape).dump()) + ", wanted " + Json(shape).dump());
+  }
+  if (reinterpret_cast<uintptr_t>(tensor->bytes.data()) % SizeOf(*type) != 0) {
+    const auto offset = tensor->bytes.data() - index.files()[tensor->file].bytes().data();
+    Throw(ErrorKind::kUnsupported, where + "found it at byte " + std::to_string(offset) +
+                                       " of the file, wanted a multiple of " + std::to_string(SizeOf(*type)) +
+                                       " so that it can be read in place");
+  }
+  Weight weight;
+  weight.data = tensor->bytes.data();
+  weight.dtype = *type;
+  weight.experts = shape.size() == 3 ? shape[0] : 1;
+  weight.rows = shape.size() >= 2 ? shape[shape.size() - 2] : 1;
+  weight.cols = shape.back();
+  return weight;
+}
+
+float HalfToFloat(uint16_t bits) {
+  const uint32_t sign = (bits & 0x8000u) << 16, exponent = (bits >> 10) & 0x1Fu, fraction = bits & 0x3FFu;
+  if (exponent == 0) {
+    const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
+    return sign != 0 ? -magnitude : magnitude;
+  }
+  const uint32_t wide = exponent == 31 ? 255 : exponent + 112;
+  return std::bit_cast<float>(sign | (wide << 23) | (fraction << 13));
+}
+
+float ReadScalar(const Weight& weight) {
+  if (weight.dtype == DType::kF32) {
+    float value = 0;
+    std::memcpy(&value, weight.data, sizeof(value));
+    return value;
+  }
+  uint16_t bits = 0;
+  std::memcpy(&bits, weight.data, sizeof(bits));
+  return weight.dtype == DType::kBF16 ? ToFloat(BF16{bits}) : HalfToFloat(bits);
+}
+
+}  // namespace
+
+std::vector<WeightSpec> RequiredWeights(const ModelPlan& plan) {
+  std::vector<WeightSpec> specs;
+  ModelWeights ignored;
+  std::vector<Weight> scalars;
+  VisitModel(plan, ignored, scalars, [&](const std::string& name, std::vector<int64_t> shape, Weight&) {
+    specs.push_back({name, std::move(shape)});
+  });
+  return specs;
+}
+
+ModelWeights BindWeights(const TensorIndex& index, const ModelPlan& plan) {
+  ModelWeights weights;
+  std::vector<Weight> scalars;
+  VisitModel(plan, weights, scalars, [&](const std::string& name, const std::vector<int64_t>& shape, Weight& weight) {
+    weight = Bind(index, name, shape);
+  });
+  for (size_t i = 0; i < scalars.size(); ++i) weights.layers[i].layer_scalar = ReadScalar(scalars[i]);
+  return weights;
+}
+
+}  // namespace lapidary
