@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
+EXTERNAL = ("hwy/",)  # Highway's own way is quotes
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
 
 
@@ -98,6 +99,8 @@ def check(root):
                 continue
             edges = graph.setdefault(name, [])
             for line, include in includes_of(path):
+                if include.startswith(EXTERNAL):
+                    continue
                 target = resolve(include, path, root)
                 where = f"{path_of[name]}:{line}"
                 if target is None:
