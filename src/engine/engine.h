@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -14,18 +15,18 @@
 namespace lapidary {
 
 struct EngineOptions {
-  int64_t max_context = 0;      // tokens a sequence may reach, prompt and answer; 0: max_position_embeddings
-  int max_sequences = 1;        // running at the same time; more wait
-  int64_t step_tokens = 256;    // rows of one step at most (prefill chunk)
+  int64_t max_context = 0;    // tokens a sequence may reach, prompt and answer; 0: max_position_embeddings
+  int max_sequences = 1;      // running at the same time; more wait
+  int64_t step_tokens = 256;  // rows of one step at most (prefill chunk)
   DType kv_type = DType::kF32;
 };
 
 enum class Speculation : uint8_t { kNone, kNgram };
 
 struct SequenceRequest {
-  std::vector<int32_t> prompt;       // not empty; ids in [0, vocab)
-  int64_t max_new_tokens = -1;       // -1: until the context is full
-  std::vector<int32_t> eos_ids;      // a chosen one ends the sequence and is not part of the answer
+  std::vector<int32_t> prompt;   // not empty; ids in [0, vocab)
+  int64_t max_new_tokens = -1;   // -1: until the context is full
+  std::vector<int32_t> eos_ids;  // a chosen one ends the sequence and is not part of the answer
   SamplingParams sampling;
   Speculation speculation = Speculation::kNone;
 };
@@ -47,8 +48,8 @@ struct SpeculationStats {
   int64_t steps = 0;  // decode steps, with a draft or without
 };
 
-// Tokens in, tokens out: batches all running sequences into each step, prompts in chunks. Deterministic: a sequence's tokens do
-// not depend on its neighbours, the chunking, or speculation. Not thread-safe.
+// Tokens in, tokens out: batches all running sequences into each step, prompts in chunks. Deterministic: a sequence's
+// tokens do not depend on its neighbours, the chunking, or speculation. Not thread-safe.
 class Engine {
  public:
   // Allocates the backend's K/V. The backend must outlive the engine.
@@ -73,12 +74,26 @@ class Engine {
 
  private:
   struct Sequence;
+  struct Batch;
+
+  void Admit();
+  void Plan();
+  void PlanRows(Sequence& sequence, int64_t rows);
+  void Collect();
+  void DropStep();
+  const Sequence* Find(SequenceId id) const;
 
   Backend& backend_;
   EngineOptions options_;
   std::unique_ptr<BlockPools> pools_;
+  std::array<int64_t, kKvGroups> reserved_{};  // blocks promised to running sequences, never more than the pools have
+  SequenceId next_id_ = 1;
   std::deque<std::unique_ptr<Sequence>> waiting_;
-  std::vector<std::unique_ptr<Sequence>> running_;
+  std::vector<std::unique_ptr<Sequence>> running_;   // in order of admission
+  std::vector<std::unique_ptr<Sequence>> finished_;  // by the last Step
+  std::vector<SequenceUpdate> updates_;              // of the last Step
+  std::unique_ptr<Batch> batch_;
+  std::vector<float> logits_;  // [logit rows of the largest step so far, vocab]
 };
 
 }  // namespace lapidary

@@ -32,7 +32,8 @@ class SequenceBlocks {
   bool Reserve(int64_t end);
   // Gives back the blocks that no position >= next can see any more.
   void ReleaseBefore(int64_t next);
-  // Forgets positions >= end and gives back whole blocks behind it.
+  // Forgets positions >= end and gives back whole blocks behind it. `end` is 0 (start over) or not less than the last
+  // `next` given to ReleaseBefore.
   void Truncate(int64_t end);
   // Gives everything back.
   void Clear();

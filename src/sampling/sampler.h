@@ -8,10 +8,10 @@
 namespace lapidary {
 
 struct SamplingParams {
-  double temperature = 0.0;  // 0: greedy
-  int64_t top_k = 0;         // 0: off
-  double top_p = 1.0;        // in (0, 1]
-  double min_p = 0.0;        // in [0, 1]
+  double temperature = 0.0;         // 0: greedy
+  int64_t top_k = 0;                // 0: off
+  double top_p = 1.0;               // in (0, 1]
+  double min_p = 0.0;               // in [0, 1]
   double repetition_penalty = 1.0;  // > 0; over prompt and answer, as transformers does
   double presence_penalty = 0.0;    // over the answer, as OpenAI defines
   double frequency_penalty = 0.0;
@@ -40,14 +40,25 @@ class Sampler {
  private:
   void ApplyPenalties(std::span<float> logits) const;
   int32_t Draw(std::span<const float> logits);
+  // These fill candidates_ with what may be drawn; `top` is the largest logit.
+  void CollectTopK(std::span<const float> logits);
+  void CollectAbove(std::span<const float> logits, double threshold);
+  void CutToTopP(std::span<const float> logits, float top);
+  int32_t DrawCandidate(float top);
+  // exp((logit - top) / temperature)
+  double Weight(float logit, float top) const;
 
   SamplingParams params_;
   int64_t accepted_ = 0;
-  std::vector<int32_t> answer_count_;  // [vocab] when a penalty needs it, else empty
-  std::vector<bool> seen_;             // [vocab] when the repetition penalty needs it, else empty
-  std::vector<int32_t> touched_;       // ids with answer_count_ or seen_ set, in order of first sight
-  std::vector<std::pair<float, int32_t>> candidates_;  // scratch of Draw
+  std::vector<int32_t> answer_count_;                  // [vocab] when a penalty needs it, else empty
+  std::vector<bool> seen_;                             // [vocab] when the repetition penalty needs it, else empty
+  std::vector<int32_t> touched_;                       // ids with answer_count_ or seen_ set, in order of first sight
+  std::vector<std::pair<float, int32_t>> candidates_;  // scratch of Draw: (logit, id)
+  std::vector<double> weights_;                        // scratch of Draw, beside candidates_
 };
+
+// The largest of `logits`, the lowest id among equals; NaNs are passed over. 0 when there is none.
+int32_t Argmax(std::span<const float> logits);
 
 // Uniform in [0, 1) from a counter-based generator: a pure function of its arguments.
 double UniformDraw(uint64_t seed, uint64_t counter);

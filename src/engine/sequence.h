@@ -1,0 +1,56 @@
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/drafter.h"
+#include "engine/engine.h"
+
+namespace lapidary {
+
+// One sequence from Add to its last update. Between steps the cache holds positions [0, cached), and while it decodes
+// cached == tokens.size() - 1: the last chosen token has not been run yet.
+struct Engine::Sequence {
+  Sequence(SequenceId sequence_id, SequenceRequest sequence_request, const ModelPlan& plan, BlockPools& pools,
+           const EngineOptions& options);
+
+  int64_t pending() const { return static_cast<int64_t>(tokens.size()) - cached; }
+  // The longest draft that leaves room for the token chosen after it.
+  int64_t draft_room() const { return limit - static_cast<int64_t>(tokens.size()) - 1; }
+  // Takes the tokens that `logits` [1 + draft.size(), vocab] confirm, up to an eos or the limit, and sets `finish`.
+  void Advance(std::span<float> logits, int64_t vocab);
+  SequenceUpdate Update() const;
+
+  SequenceId id;
+  SequenceRequest request;
+  std::vector<int32_t> tokens;  // prompt, then answer
+  int64_t limit;                // of tokens.size()
+  Sampler sampler;
+  std::optional<NgramDrafter> drafter;
+  SequenceBlocks blocks;
+  std::array<int64_t, kKvGroups> needs;  // most blocks it can hold at once
+  int64_t cached = 0;
+  SpeculationStats stats;
+  FinishReason finish = FinishReason::kNone;
+  // Of the current step.
+  std::vector<int32_t> draft;
+  int64_t rows = 0;  // 0: not in this step
+  int64_t logit_rows = 0;
+  size_t reported = 0;  // tokens that earlier updates reported, the prompt included
+
+ private:
+  bool EndsAt(int32_t token) const;
+};
+
+// The rows of one step, as StepBatch borrows them.
+struct Engine::Batch {
+  std::vector<int32_t> ids, positions, sequences, logit_rows;
+  std::vector<std::array<BlockTableView, kKvGroups>> tables;
+
+  void Clear();
+  StepBatch View() const;
+};
+
+}  // namespace lapidary
