@@ -1,0 +1,246 @@
+// Dot products of rows of activations with rows of weights: the one reduction order that every product and every
+// attention score of the CPU backend uses (docs/numerics.md).
+//
+// The K columns are cut into DotBlocks(K) blocks of equal size. Inside a block one vector accumulator per (row, output)
+// adds fma(x, w) in steps of 2 L columns: the first L of the step, then the second; the accumulator is folded by halves; block
+// sums are added first to last. Nothing in it depends on which other rows or outputs share a tile, so any tiling gives
+// the same bits.
+
+#if defined(LAPIDARY_KERNELS_CPU_DOT_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef LAPIDARY_KERNELS_CPU_DOT_TILE_INL_H_
+#undef LAPIDARY_KERNELS_CPU_DOT_TILE_INL_H_
+#else
+#define LAPIDARY_KERNELS_CPU_DOT_TILE_INL_H_
+#endif
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "base/dtype.h"
+#include "hwy/cache_control.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lapidary::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using DF = hn::ScalableTag<float>;
+using VF = hn::Vec<DF>;
+constexpr size_t kLanes = HWY_TARGET == HWY_SCALAR ? 1 : HWY_MAX_BYTES / sizeof(float);
+constexpr size_t kStep = 2 * kLanes;        // columns of one step
+constexpr size_t kDotBlockColumns = 1024;  // keeps a tile's rows in a 32 KB first-level cache
+
+// How the weights of one step become two vectors of floats. bfloat16 pairs are split with one shift or one mask, which
+// leaves the even columns in the first vector and the odd ones in the second: activations are packed alike.
+struct LoadBF16 {
+  using T = uint16_t;
+  static constexpr bool kEvenOdd = true;
+  static HWY_INLINE VF First(const T* HWY_RESTRICT p) {
+    const hn::RebindToUnsigned<DF> du;
+    return hn::BitCast(DF(), hn::ShiftLeft<16>(hn::LoadU(du, reinterpret_cast<const uint32_t*>(p))));
+  }
+  static HWY_INLINE VF Second(const T* HWY_RESTRICT p) {
+    const hn::RebindToUnsigned<DF> du;
+    const auto bits = hn::LoadU(du, reinterpret_cast<const uint32_t*>(p));
+    return hn::BitCast(DF(), hn::And(bits, hn::Set(du, 0xffff0000u)));
+  }
+};
+struct LoadF16 {
+  using T = hwy::float16_t;
+  static constexpr bool kEvenOdd = false;
+  static HWY_INLINE VF First(const T* HWY_RESTRICT p) {
+    return hn::PromoteTo(DF(), hn::LoadU(hn::Rebind<hwy::float16_t, DF>(), p));
+  }
+  static HWY_INLINE VF Second(const T* HWY_RESTRICT p) { return First(p + kLanes); }
+};
+struct LoadF32 {
+  using T = float;
+  static constexpr bool kEvenOdd = false;
+  static HWY_INLINE VF First(const T* HWY_RESTRICT p) { return hn::LoadU(DF(), p); }
+  static HWY_INLINE VF Second(const T* HWY_RESTRICT p) { return hn::LoadU(DF(), p + kLanes); }
+};
+
+constexpr size_t RoundUp(size_t n, size_t to) { return (n + to - 1) / to * to; }
+// Floats that a packed row of K columns takes.
+constexpr size_t PackedColumns(size_t k) { return RoundUp(k, kStep); }
+constexpr size_t DotBlocks(size_t k) { return k == 0 ? 1 : (k + kDotBlockColumns - 1) / kDotBlockColumns; }
+// Columns of every block but the last.
+constexpr size_t DotBlockSize(size_t k) { return RoundUp((k + DotBlocks(k) - 1) / DotBlocks(k), kStep); }
+
+// Packs a row x [k] for weights read by Load: zero padding up to PackedColumns(k), even-odd order where Load wants it.
+template <class Load>
+HWY_INLINE void PackRow(const float* HWY_RESTRICT x, size_t k, float* HWY_RESTRICT packed) {
+  size_t c = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const DF df;
+  for (; c + kStep <= k; c += kStep) {
+    const VF a = hn::LoadU(df, x + c), b = hn::LoadU(df, x + c + kLanes);
+    hn::StoreU(Load::kEvenOdd ? hn::ConcatEven(df, b, a) : a, df, packed + c);
+    hn::StoreU(Load::kEvenOdd ? hn::ConcatOdd(df, b, a) : b, df, packed + c + kLanes);
+  }
+#endif
+  for (size_t i = c; i < PackedColumns(k); ++i) packed[i] = 0.0f;
+  for (; c < k; ++c) {
+    const size_t i = c % kStep;
+    packed[c - i + (Load::kEvenOdd ? i / 2 + (i % 2) * kLanes : i)] = x[c];
+  }
+}
+
+// Sums of the lanes of four accumulators, each folded by halves: lane i + lane i + n/2, then again.
+HWY_INLINE void FoldFour(VF a, VF b, VF c, VF d, float* HWY_RESTRICT sums) {
+  const DF df;
+#if HWY_MAX_BYTES == 64
+  VF ab = hn::Add(hn::ConcatLowerLower(df, b, a), hn::ConcatUpperUpper(df, b, a));    // blocks a0 a1 b0 b1
+  VF cd = hn::Add(hn::ConcatLowerLower(df, d, c), hn::ConcatUpperUpper(df, d, c));    // blocks c0 c1 d0 d1
+  const VF dc = hn::SwapAdjacentBlocks(cd);                                           // blocks c1 c0 d1 d0
+  VF v = hn::Add(hn::OddEvenBlocks(dc, ab), hn::SwapAdjacentBlocks(hn::OddEvenBlocks(ab, dc)));  // blocks a c b d
+#elif HWY_MAX_BYTES == 32
+  VF ab = hn::Add(hn::ConcatLowerLower(df, b, a), hn::ConcatUpperUpper(df, b, a));    // blocks a b
+  VF cd = hn::Add(hn::ConcatLowerLower(df, d, c), hn::ConcatUpperUpper(df, d, c));    // blocks c d
+#endif
+#if HWY_MAX_BYTES == 64
+  v = hn::Add(v, hn::Shuffle1032(v));
+  v = hn::Add(v, hn::Shuffle2301(v));
+  HWY_ALIGN float lanes[kLanes];
+  hn::Store(v, df, lanes);
+  sums[0] = lanes[0], sums[1] = lanes[8], sums[2] = lanes[4], sums[3] = lanes[12];
+#elif HWY_MAX_BYTES == 32
+  ab = hn::Add(ab, hn::Shuffle1032(ab));
+  cd = hn::Add(cd, hn::Shuffle1032(cd));
+  ab = hn::Add(ab, hn::Shuffle2301(ab));
+  cd = hn::Add(cd, hn::Shuffle2301(cd));
+  HWY_ALIGN float lanes[2 * kLanes];
+  hn::Store(ab, df, lanes);
+  hn::Store(cd, df, lanes + kLanes);
+  sums[0] = lanes[0], sums[1] = lanes[4], sums[2] = lanes[8], sums[3] = lanes[12];
+#else
+  HWY_ALIGN float lanes[4 * kLanes];
+  hn::Store(a, df, lanes);
+  hn::Store(b, df, lanes + kLanes);
+  hn::Store(c, df, lanes + 2 * kLanes);
+  hn::Store(d, df, lanes + 3 * kLanes);
+  for (size_t i = 0; i < 4; ++i) {
+    float* lane = lanes + i * kLanes;
+    for (size_t half = kLanes / 2; half > 0; half /= 2) {
+      for (size_t j = 0; j < half; ++j) lane[j] += lane[j + half];
+    }
+    sums[i] = lane[0];
+  }
+#endif
+}
+
+// Where a tile reads and writes. Strides in elements.
+template <typename T>
+struct TileArgs {
+  const float* x;   // packed activations, row m at x + m * x_stride
+  size_t x_stride;
+  const T* w;       // weights, output n at w + n * w_stride
+  size_t w_stride;
+  float* out;       // out[m * out_stride + n]
+  size_t out_stride;
+};
+
+// out[m][n] = (or +=, when `add`) the sum over columns [begin, end) for MR rows and NR outputs. `prefetch` > 0: weights that many
+// elements ahead are requested.
+template <class Load, int MR, int NR, bool kPrefetch>
+HWY_INLINE void DotTile(const TileArgs<typename Load::T>& args, size_t begin, size_t end, bool add, size_t prefetch) {
+  using T = typename Load::T;
+  const DF df;
+  VF sum[MR][NR];
+  HWY_UNROLL(8)
+  for (int m = 0; m < MR; ++m) {
+    HWY_UNROLL(8)
+    for (int n = 0; n < NR; ++n) sum[m][n] = hn::Zero(df);
+  }
+  // The two halves of a step one after the other: this needs one set of x registers at a time.
+  const auto step = [&](const T* HWY_RESTRICT w, size_t w_stride, size_t c) HWY_ATTR {
+    VF x[MR];
+    HWY_UNROLL(8)
+    for (int m = 0; m < MR; ++m) x[m] = hn::LoadU(df, args.x + m * args.x_stride + c);
+    HWY_UNROLL(8)
+    for (int n = 0; n < NR; ++n) {
+      const VF first = Load::First(w + n * w_stride);
+      HWY_UNROLL(8)
+      for (int m = 0; m < MR; ++m) sum[m][n] = hn::MulAdd(x[m], first, sum[m][n]);
+    }
+    HWY_UNROLL(8)
+    for (int m = 0; m < MR; ++m) x[m] = hn::LoadU(df, args.x + m * args.x_stride + c + kLanes);
+    HWY_UNROLL(8)
+    for (int n = 0; n < NR; ++n) {
+      const VF second = Load::Second(w + n * w_stride);
+      HWY_UNROLL(8)
+      for (int m = 0; m < MR; ++m) sum[m][n] = hn::MulAdd(x[m], second, sum[m][n]);
+    }
+  };
+  size_t c = begin;
+  for (; c + kStep <= end; c += kStep) {
+    if constexpr (kPrefetch) {
+      HWY_UNROLL(8)
+      for (int n = 0; n < NR; ++n) hwy::Prefetch(args.w + n * args.w_stride + c + prefetch);
+    }
+    step(args.w + c, args.w_stride, c);
+  }
+  if (c < end) {  // the last columns of a row: pad them, so that nothing behind the row is read
+    T tail[NR * kStep];
+    std::memset(static_cast<void*>(tail), 0, sizeof(tail));
+    for (int n = 0; n < NR; ++n) std::memcpy(tail + n * kStep, args.w + n * args.w_stride + c, (end - c) * sizeof(T));
+    step(tail, kStep, c);
+  }
+  constexpr int kCount = MR * NR, kFours = (kCount + 3) / 4;
+  const VF* flat = &sum[0][0];
+  float total[kFours * 4];
+  HWY_UNROLL(8)
+  for (int i = 0; i < kFours; ++i) {
+    const auto at = [&](int j) HWY_ATTR { return j < kCount ? flat[j] : hn::Zero(df); };
+    FoldFour(at(4 * i), at(4 * i + 1), at(4 * i + 2), at(4 * i + 3), total + 4 * i);
+  }
+  for (int m = 0; m < MR; ++m) {
+    float* HWY_RESTRICT out = args.out + m * args.out_stride;
+    for (int n = 0; n < NR; ++n) out[n] = add ? out[n] + total[m * NR + n] : total[m * NR + n];
+  }
+}
+
+// The largest tile: its accumulators, one set of x and one weight fill 32 vector registers, or 16.
+constexpr int kTileRows = HWY_MAX_BYTES == 64 ? 4 : 3;
+constexpr int kTileOutputs = HWY_MAX_BYTES == 64 ? 6 : 4;
+
+// Rows [0, rows) and outputs [n_begin, n_end) of one block of columns, in tiles.
+template <class Load, bool kPrefetch>
+void DotTiles(TileArgs<typename Load::T> args, size_t rows, size_t outputs, size_t begin, size_t end, bool add, size_t prefetch) {
+  const auto some_rows = [&]<int NR>(const TileArgs<typename Load::T>& at) HWY_ATTR {
+    TileArgs<typename Load::T> tile = at;
+    size_t m = 0;
+    for (; m + kTileRows <= rows; m += kTileRows) {
+      DotTile<Load, kTileRows, NR, kPrefetch>(tile, begin, end, add, prefetch);
+      tile.x += kTileRows * tile.x_stride;
+      tile.out += kTileRows * tile.out_stride;
+    }
+    switch (rows - m) {
+      case 1: return DotTile<Load, 1, NR, kPrefetch>(tile, begin, end, add, prefetch);
+      case 2: return DotTile<Load, 2, NR, kPrefetch>(tile, begin, end, add, prefetch);
+      case 3:
+        if constexpr (kTileRows > 3) return DotTile<Load, 3, NR, kPrefetch>(tile, begin, end, add, prefetch);
+        break;
+      default: break;
+    }
+  };
+  size_t n = 0;
+  for (; n + kTileOutputs <= outputs; n += kTileOutputs) {
+    some_rows.template operator()<kTileOutputs>(args);
+    args.w += kTileOutputs * args.w_stride;
+    args.out += kTileOutputs;
+  }
+  for (; n < outputs; ++n) {
+    some_rows.template operator()<1>(args);
+    args.w += args.w_stride;
+    args.out += 1;
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lapidary::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif  // LAPIDARY_KERNELS_CPU_DOT_TILE_INL_H_

@@ -1,0 +1,128 @@
+#include "kernels/cpu/matmul.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+
+#include "kernels/cpu/simd_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/matmul.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/highway.h"
+#include "kernels/cpu/dot_tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lapidary::cpu {
+namespace HWY_NAMESPACE {
+
+// Rows up to which a weight is read from memory just once, all rows at a time; beyond, columns are blocked outermost
+// so that a block of all activations stays in the second-level cache.
+constexpr size_t kFewRows = 8;
+
+size_t PackedStride(int64_t cols) { return PackedColumns(static_cast<size_t>(cols)); }
+size_t Grain() { return kTileOutputs; }
+
+void PackRows(DType dtype, const float* x, size_t row_begin, size_t row_end, size_t cols, float* packed) {
+  const size_t stride = PackedColumns(cols);
+  for (size_t r = row_begin; r < row_end; ++r) {
+    if (dtype == DType::kBF16) {
+      PackRow<LoadBF16>(x + r * cols, cols, packed + r * stride);
+    } else {
+      PackRow<LoadF32>(x + r * cols, cols, packed + r * stride);
+    }
+  }
+}
+
+template <class Load>
+void MatmulPart(const float* packed, size_t rows, const MatmulTarget& target, size_t n_begin, size_t n_end) {
+  using T = typename Load::T;
+  const size_t k = static_cast<size_t>(target.weight.cols);
+  const size_t block = DotBlockSize(k);
+  TileArgs<T> args;
+  args.x = packed;
+  args.x_stride = PackedColumns(k);
+  args.w = static_cast<const T*>(target.weight.data) + n_begin * k;
+  args.w_stride = k;
+  args.out = target.out + n_begin;
+  args.out_stride = static_cast<size_t>(target.out_stride);
+  // A part of the columns of some outputs; args.w and args.x stay at column 0.
+  const auto run = [&](const TileArgs<T>& at, size_t outputs, size_t begin, auto prefetch_tag) HWY_ATTR {
+    const size_t end = std::min(k, begin + block);
+    DotTiles<Load, decltype(prefetch_tag)::value>(at, rows, outputs, begin, end, begin > 0, kTileOutputs * k);
+  };
+  if (rows > kFewRows) {
+    for (size_t begin = 0; begin < k; begin += block) run(args, n_end - n_begin, begin, std::false_type());
+    return;
+  }
+  for (size_t n = n_begin; n < n_end; n += kTileOutputs) {
+    const size_t outputs = std::min<size_t>(kTileOutputs, n_end - n);
+    for (size_t begin = 0; begin < k; begin += block) run(args, outputs, begin, std::true_type());
+    args.w += outputs * k;
+    args.out += outputs;
+  }
+}
+
+void MatmulOutputs(const float* packed, size_t rows, const MatmulTarget& target, size_t n_begin, size_t n_end) {
+  switch (target.weight.dtype) {
+    case DType::kBF16: return MatmulPart<LoadBF16>(packed, rows, target, n_begin, n_end);
+    case DType::kF16: return MatmulPart<LoadF16>(packed, rows, target, n_begin, n_end);
+    case DType::kF32: return MatmulPart<LoadF32>(packed, rows, target, n_begin, n_end);
+  }
+}
+
+std::string TargetName() { return hwy::TargetName(HWY_TARGET); }
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lapidary::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lapidary::cpu {
+
+HWY_EXPORT(PackedStride);
+HWY_EXPORT(Grain);
+HWY_EXPORT(PackRows);
+HWY_EXPORT(MatmulOutputs);
+HWY_EXPORT(TargetName);
+
+MatmulScratch::~MatmulScratch() { std::free(data_); }
+
+float* MatmulScratch::Get(size_t floats) {
+  if (floats > capacity_) {
+    std::free(data_);
+    capacity_ = (floats + 15) / 16 * 16;
+    data_ = static_cast<float*>(std::aligned_alloc(64, capacity_ * sizeof(float)));
+    if (data_ == nullptr) {
+      capacity_ = 0;
+      throw std::bad_alloc();
+    }
+  }
+  return data_;
+}
+
+void Matmul(ThreadPool& pool, MatmulScratch& scratch, const float* x, int64_t rows, int64_t cols, std::span<const MatmulTarget> targets) {
+  if (rows == 0 || targets.empty()) return;
+  const size_t m = static_cast<size_t>(rows), k = static_cast<size_t>(cols);
+  const DType dtype = targets[0].weight.dtype;
+  float* packed = scratch.Get(m * HWY_DYNAMIC_DISPATCH(PackedStride)(cols));
+  const auto pack = HWY_DYNAMIC_DISPATCH(PackRows);
+  if (m * k < 65536) {
+    pack(dtype, x, 0, m, k, packed);
+  } else {
+    pool.ParallelFor(m, 1, [&](size_t begin, size_t end, int) { pack(dtype, x, begin, end, k, packed); });
+  }
+  const auto outputs = HWY_DYNAMIC_DISPATCH(MatmulOutputs);
+  const size_t grain = HWY_DYNAMIC_DISPATCH(Grain)();
+  pool.Run([&](int thread) {
+    for (const MatmulTarget& target : targets) {
+      const auto [begin, end] = ThreadPool::Part(static_cast<size_t>(target.weight.rows), grain, thread, pool.threads());
+      if (begin < end) outputs(packed, m, target, begin, end);
+    }
+  });
+}
+
+std::string SimdTargetName() { return HWY_DYNAMIC_DISPATCH(TargetName)(); }
+
+}  // namespace lapidary::cpu
+#endif  // HWY_ONCE
