@@ -1,0 +1,148 @@
+#include "backends/cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "backends/cpu/forward_pass.h"
+#include "backends/cpu/kv_storage.h"
+#include "backends/cpu/placed_weights.h"
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "checkpoint/tensor_index.h"
+#include "kernels/cpu/matmul.h"
+#include "model/config.h"
+#include "model/model_weights.h"
+
+namespace lapidary {
+namespace {
+
+// Bytes mapped in at a time, so that progress moves.
+constexpr size_t kPopulateBytes = size_t{256} << 20;
+
+// Maps in what every step reads. The per-layer table is left out: a token reads one row of it.
+void PopulateWeights(const TensorIndex& index, const ModelPlan& plan, const ProgressFn& progress) {
+  std::vector<const StoredTensor*> tensors;
+  uint64_t total = 0, done = 0;
+  for (const WeightSpec& spec : RequiredWeights(plan)) {
+    if (spec.name == plan.config.tensor_prefix + "embed_tokens_per_layer.weight") continue;
+    tensors.push_back(index.Find(spec.name));
+    total += tensors.back()->bytes.size();
+  }
+  for (const StoredTensor* tensor : tensors) {
+    for (size_t at = 0; at < tensor->bytes.size(); at += kPopulateBytes) {
+      const size_t size = std::min(kPopulateBytes, tensor->bytes.size() - at);
+      index.files()[tensor->file].Populate(tensor->bytes.subspan(at, size));
+      done += size;
+      if (progress) progress("loading", done, total);
+    }
+  }
+}
+
+int64_t MatrixBytes(const cpu::WeightMatrix& w) { return w.rows * w.cols * static_cast<int64_t>(SizeOf(w.dtype)); }
+
+int64_t StepBytes(const ModelPlan& plan, const cpu::PlacedWeights& weights) {
+  int64_t bytes = MatrixBytes(weights.embed_tokens) + MatrixBytes(weights.per_layer_model_projection);
+  for (const cpu::PlacedLayer& w : weights.layers) {
+    for (const cpu::WeightMatrix* m : {&w.q_proj, &w.k_proj, &w.v_proj, &w.o_proj, &w.gate_proj, &w.up_proj, &w.down_proj, &w.router_proj,
+                                       &w.per_layer_input_gate, &w.per_layer_projection}) {
+      bytes += MatrixBytes(*m);
+    }
+    if (w.experts_down.empty()) continue;
+    bytes += plan.config.top_k_experts * (MatrixBytes(w.experts_gate_up[0]) + MatrixBytes(w.experts_down[0]));
+  }
+  return bytes;
+}
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(const std::string& folder, const CpuBackendOptions& options, const ProgressFn& progress)
+      : plan_(MakeModelPlan(LoadConfig(folder))),
+        index_(TensorIndex::Open(folder)),
+        weights_(cpu::PlaceWeights(plan_, BindWeights(index_, plan_))),
+        pool_(options.threads == 0 ? ThreadPool::DefaultThreads() : options.threads),
+        forward_(plan_, weights_, pool_) {
+    PopulateWeights(index_, plan_, progress);
+  }
+
+  const ModelPlan& plan() const override { return plan_; }
+
+  std::string Description() const override {
+    return "cpu (" + cpu::SimdTargetName() + ", " + std::to_string(pool_.threads()) + (pool_.threads() == 1 ? " thread)" : " threads)");
+  }
+
+  int64_t WeightBytesPerStep() const override { return StepBytes(plan_, weights_); }
+
+  void AllocateKv(const std::array<int32_t, kKvGroups>& blocks, DType type) override {
+    if (type != DType::kF32 && type != DType::kBF16) {
+      Throw(ErrorKind::kInvalidArgument, "K/V cache type: found " + std::string(NameOf(type)) + ", wanted F32 or BF16");
+    }
+    storage_ = cpu::KvStorage(plan_.kv, blocks, type);
+  }
+
+  void Forward(const StepBatch& batch, std::span<float> logits, TapSink* taps) override {
+    Check(batch, logits);
+    forward_.Run(batch, storage_, logits, taps);
+  }
+
+  double LastStepFlops() const override { return forward_.flops(); }
+
+ private:
+  void Check(const StepBatch& batch, std::span<const float> logits) const;
+  void CheckTables(const StepBatch& batch, size_t row) const;
+
+  ModelPlan plan_;
+  TensorIndex index_;
+  cpu::PlacedWeights weights_;
+  ThreadPool pool_;
+  cpu::ForwardPass forward_;
+  cpu::KvStorage storage_;
+};
+
+void CpuBackend::Check(const StepBatch& batch, std::span<const float> logits) const {
+  const size_t rows = batch.ids.size();
+  const auto wrong = [](const std::string& what) { Throw(ErrorKind::kInvalidArgument, "step batch: " + what); };
+  if (rows == 0) wrong("found no rows, wanted at least 1");
+  if (batch.positions.size() != rows || batch.sequences.size() != rows) wrong("found ids, positions and sequences of different lengths");
+  if (logits.size() < batch.logit_rows.size() * static_cast<size_t>(plan_.vocab())) wrong("the logits do not fit their buffer");
+  for (size_t i = 0; i < batch.logit_rows.size(); ++i) {
+    const int32_t row = batch.logit_rows[i];
+    if (row < 0 || static_cast<size_t>(row) >= rows || (i > 0 && row <= batch.logit_rows[i - 1])) wrong("logit rows are not rising rows of the batch");
+  }
+  for (size_t r = 0; r < rows; ++r) {
+    if (batch.ids[r] < 0 || batch.ids[r] >= plan_.vocab()) {
+      wrong("token id: found " + std::to_string(batch.ids[r]) + ", wanted 0 to " + std::to_string(plan_.vocab() - 1));
+    }
+    if (batch.positions[r] < 0) wrong("position: found " + std::to_string(batch.positions[r]) + ", wanted 0 or more");
+    if (batch.sequences[r] < 0 || static_cast<size_t>(batch.sequences[r]) >= batch.tables.size()) wrong("a row names a sequence that has no tables");
+    CheckTables(batch, r);
+  }
+}
+
+// Every block that the row reads or writes must be in its table and in the storage.
+void CpuBackend::CheckTables(const StepBatch& batch, size_t row) const {
+  const int64_t position = batch.positions[row];
+  for (size_t g = 0; g < kKvGroups; ++g) {
+    const KvGroup& group = plan_.kv.groups[g];
+    if (group.layers == 0) continue;
+    const BlockTableView& table = batch.tables[static_cast<size_t>(batch.sequences[row])][g];
+    const int64_t first = group.window == 0 ? 0 : std::max<int64_t>(0, position - group.window + 1);
+    const int64_t begin = first / kKvBlockTokens - table.first_block, end = position / kKvBlockTokens - table.first_block;
+    bool covered = begin >= 0 && end < static_cast<int64_t>(table.blocks.size());
+    for (int64_t b = begin; covered && b <= end; ++b) {
+      const int32_t block = table.blocks[static_cast<size_t>(b)];
+      covered = block >= 0 && block < storage_.blocks(static_cast<int>(g));
+    }
+    if (!covered) Throw(ErrorKind::kInvalidArgument, "step batch: the block table does not cover position " + std::to_string(position));
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> LoadCpuBackend(const std::string& folder, const CpuBackendOptions& options, const ProgressFn& progress) {
+  return std::make_unique<CpuBackend>(folder, options, progress);
+}
+
+}  // namespace lapidary
