@@ -12,14 +12,14 @@
 
 namespace lapidary {
 
-// What one step computes. Rows of one sequence stand together, with rising positions, and everything before the first of
-// them is already in the cache. Spans are borrowed for the call.
+// What one step computes. Rows of one sequence stand together, with rising positions, and everything before the first
+// of them is already in the cache. Spans are borrowed for the call.
 struct StepBatch {
-  std::span<const int32_t> ids;        // [rows], in [0, vocab)
-  std::span<const int32_t> positions;  // [rows]
-  std::span<const int32_t> sequences;  // [rows], in [0, tables.size())
+  std::span<const int32_t> ids;                                   // [rows], in [0, vocab)
+  std::span<const int32_t> positions;                             // [rows]
+  std::span<const int32_t> sequences;                             // [rows], in [0, tables.size())
   std::span<const std::array<BlockTableView, kKvGroups>> tables;  // [sequences]; cover every position of the step
-  std::span<const int32_t> logit_rows;  // [logits], rising rows whose logits are wanted
+  std::span<const int32_t> logit_rows;                            // [logits], rising rows whose logits are wanted
   // Rows whose logits nobody wants stop after the last layer that writes K/V. False only to check that it is harmless.
   bool stop_early = true;
 };
@@ -58,8 +58,8 @@ class Backend {
   virtual void AllocateKv(const std::array<int32_t, kKvGroups>& blocks, DType type) = 0;
 
   // Runs the step: K/V of every row is written to the cache; `logits` [batch.logit_rows.size(), vocab] is filled.
-  // `taps` may be nullptr. Throws Error: kInvalidArgument (an id or position out of range), kDevice (a hidden state that is not
-  // finite, naming the layer); the cache rows of this step are then undefined, all others untouched.
+  // `taps` may be nullptr. Throws Error: kInvalidArgument (an id or position out of range), kDevice (a hidden state
+  // that is not finite, naming the layer); the cache rows of this step are then undefined, all others untouched.
   virtual void Forward(const StepBatch& batch, std::span<float> logits, TapSink* taps) = 0;
 
   // Floating-point operations that the last Forward really executed in matrix products and attention.

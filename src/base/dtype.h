@@ -14,9 +14,12 @@ constexpr size_t SizeOf(DType type) { return type == DType::kF32 ? 4 : 2; }
 
 constexpr std::string_view NameOf(DType type) {
   switch (type) {
-    case DType::kF32: return "F32";
-    case DType::kF16: return "F16";
-    case DType::kBF16: return "BF16";
+    case DType::kF32:
+      return "F32";
+    case DType::kF16:
+      return "F16";
+    case DType::kBF16:
+      return "BF16";
   }
   return "?";
 }

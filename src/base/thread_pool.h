@@ -54,8 +54,8 @@ class ThreadPool {
 
   Erased function_ = nullptr;
   const void* context_ = nullptr;
-  alignas(64) std::atomic<uint64_t> round_{0};    // bumped once per Run; workers wait for it to change
-  alignas(64) std::atomic<int> running_{0};       // workers still inside the current round
+  alignas(64) std::atomic<uint64_t> round_{0};  // bumped once per Run; workers wait for it to change
+  alignas(64) std::atomic<int> running_{0};     // workers still inside the current round
   alignas(64) std::atomic<bool> stopping_{false};
   std::vector<std::thread> workers_;
 };

@@ -46,8 +46,9 @@ int64_t MatrixBytes(const cpu::WeightMatrix& w) { return w.rows * w.cols * stati
 int64_t StepBytes(const ModelPlan& plan, const cpu::PlacedWeights& weights) {
   int64_t bytes = MatrixBytes(weights.embed_tokens) + MatrixBytes(weights.per_layer_model_projection);
   for (const cpu::PlacedLayer& w : weights.layers) {
-    for (const cpu::WeightMatrix* m : {&w.q_proj, &w.k_proj, &w.v_proj, &w.o_proj, &w.gate_proj, &w.up_proj, &w.down_proj, &w.router_proj,
-                                       &w.per_layer_input_gate, &w.per_layer_projection}) {
+    for (const cpu::WeightMatrix* m :
+         {&w.q_proj, &w.k_proj, &w.v_proj, &w.o_proj, &w.gate_proj, &w.up_proj, &w.down_proj, &w.router_proj,
+          &w.per_layer_input_gate, &w.per_layer_projection}) {
       bytes += MatrixBytes(*m);
     }
     if (w.experts_down.empty()) continue;
@@ -70,7 +71,8 @@ class CpuBackend final : public Backend {
   const ModelPlan& plan() const override { return plan_; }
 
   std::string Description() const override {
-    return "cpu (" + cpu::SimdTargetName() + ", " + std::to_string(pool_.threads()) + (pool_.threads() == 1 ? " thread)" : " threads)");
+    return "cpu (" + cpu::SimdTargetName() + ", " + std::to_string(pool_.threads()) +
+           (pool_.threads() == 1 ? " thread)" : " threads)");
   }
 
   int64_t WeightBytesPerStep() const override { return StepBytes(plan_, weights_); }
@@ -105,18 +107,22 @@ void CpuBackend::Check(const StepBatch& batch, std::span<const float> logits) co
   const size_t rows = batch.ids.size();
   const auto wrong = [](const std::string& what) { Throw(ErrorKind::kInvalidArgument, "step batch: " + what); };
   if (rows == 0) wrong("found no rows, wanted at least 1");
-  if (batch.positions.size() != rows || batch.sequences.size() != rows) wrong("found ids, positions and sequences of different lengths");
-  if (logits.size() < batch.logit_rows.size() * static_cast<size_t>(plan_.vocab())) wrong("the logits do not fit their buffer");
+  if (batch.positions.size() != rows || batch.sequences.size() != rows)
+    wrong("found ids, positions and sequences of different lengths");
+  if (logits.size() < batch.logit_rows.size() * static_cast<size_t>(plan_.vocab()))
+    wrong("the logits do not fit their buffer");
   for (size_t i = 0; i < batch.logit_rows.size(); ++i) {
     const int32_t row = batch.logit_rows[i];
-    if (row < 0 || static_cast<size_t>(row) >= rows || (i > 0 && row <= batch.logit_rows[i - 1])) wrong("logit rows are not rising rows of the batch");
+    if (row < 0 || static_cast<size_t>(row) >= rows || (i > 0 && row <= batch.logit_rows[i - 1]))
+      wrong("logit rows are not rising rows of the batch");
   }
   for (size_t r = 0; r < rows; ++r) {
     if (batch.ids[r] < 0 || batch.ids[r] >= plan_.vocab()) {
       wrong("token id: found " + std::to_string(batch.ids[r]) + ", wanted 0 to " + std::to_string(plan_.vocab() - 1));
     }
     if (batch.positions[r] < 0) wrong("position: found " + std::to_string(batch.positions[r]) + ", wanted 0 or more");
-    if (batch.sequences[r] < 0 || static_cast<size_t>(batch.sequences[r]) >= batch.tables.size()) wrong("a row names a sequence that has no tables");
+    if (batch.sequences[r] < 0 || static_cast<size_t>(batch.sequences[r]) >= batch.tables.size())
+      wrong("a row names a sequence that has no tables");
     CheckTables(batch, r);
   }
 }
@@ -129,19 +135,23 @@ void CpuBackend::CheckTables(const StepBatch& batch, size_t row) const {
     if (group.layers == 0) continue;
     const BlockTableView& table = batch.tables[static_cast<size_t>(batch.sequences[row])][g];
     const int64_t first = group.window == 0 ? 0 : std::max<int64_t>(0, position - group.window + 1);
-    const int64_t begin = first / kKvBlockTokens - table.first_block, end = position / kKvBlockTokens - table.first_block;
+    const int64_t begin = first / kKvBlockTokens - table.first_block,
+                  end = position / kKvBlockTokens - table.first_block;
     bool covered = begin >= 0 && end < static_cast<int64_t>(table.blocks.size());
     for (int64_t b = begin; covered && b <= end; ++b) {
       const int32_t block = table.blocks[static_cast<size_t>(b)];
       covered = block >= 0 && block < storage_.blocks(static_cast<int>(g));
     }
-    if (!covered) Throw(ErrorKind::kInvalidArgument, "step batch: the block table does not cover position " + std::to_string(position));
+    if (!covered)
+      Throw(ErrorKind::kInvalidArgument,
+            "step batch: the block table does not cover position " + std::to_string(position));
   }
 }
 
 }  // namespace
 
-std::unique_ptr<Backend> LoadCpuBackend(const std::string& folder, const CpuBackendOptions& options, const ProgressFn& progress) {
+std::unique_ptr<Backend> LoadCpuBackend(const std::string& folder, const CpuBackendOptions& options,
+                                        const ProgressFn& progress) {
   return std::make_unique<CpuBackend>(folder, options, progress);
 }
 

@@ -8,7 +8,8 @@
 
 namespace lapidary::cpu {
 
-ExpertRouting RouteExperts(const float* scores, size_t rows, size_t experts, int top_k, std::span<const float> per_expert_scale) {
+ExpertRouting RouteExperts(const float* scores, size_t rows, size_t experts, int top_k,
+                           std::span<const float> per_expert_scale) {
   ExpertRouting routing{rows, std::min(static_cast<size_t>(top_k), experts), {}};
   std::vector<float> probability(experts);
   std::vector<int32_t> order(experts);
@@ -34,11 +35,12 @@ ExpertRouting RouteExperts(const float* scores, size_t rows, size_t experts, int
   return routing;
 }
 
-void RunExperts(ThreadPool& pool, MatmulScratch& scratch, std::span<const WeightMatrix> gate_up, std::span<const WeightMatrix> down,
-                const ExpertRouting& routing, const float* x, float* out) {
+void RunExperts(ThreadPool& pool, MatmulScratch& scratch, std::span<const WeightMatrix> gate_up,
+                std::span<const WeightMatrix> down, const ExpertRouting& routing, const float* x, float* out) {
   const size_t hidden = static_cast<size_t>(down[0].rows), width = static_cast<size_t>(down[0].cols);
   std::vector<std::vector<size_t>> choices_of(gate_up.size());  // indices into routing.choices
-  for (size_t c = 0; c < routing.choices.size(); ++c) choices_of[static_cast<size_t>(routing.choices[c].expert)].push_back(c);
+  for (size_t c = 0; c < routing.choices.size(); ++c)
+    choices_of[static_cast<size_t>(routing.choices[c].expert)].push_back(c);
 
   std::vector<float> input, activation, gate, result(routing.choices.size() * hidden), output;
   for (size_t e = 0; e < choices_of.size(); ++e) {
@@ -60,7 +62,8 @@ void RunExperts(ThreadPool& pool, MatmulScratch& scratch, std::span<const Weight
     output.resize(mine.size() * hidden);
     const MatmulTarget to_output{down[e], output.data(), down[e].rows};
     Matmul(pool, scratch, gate.data(), rows, static_cast<int64_t>(width), {&to_output, 1});
-    for (size_t i = 0; i < mine.size(); ++i) std::copy_n(output.data() + i * hidden, hidden, result.data() + mine[i] * hidden);
+    for (size_t i = 0; i < mine.size(); ++i)
+      std::copy_n(output.data() + i * hidden, hidden, result.data() + mine[i] * hidden);
   }
   for (size_t r = 0; r < routing.rows; ++r) {
     float* to = out + r * hidden;

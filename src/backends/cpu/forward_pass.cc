@@ -72,7 +72,8 @@ void ForwardPass::Project(RowBuffer& x, const WeightMatrix& weight, RowBuffer& o
 void ForwardPass::CheckFinite(RowBuffer& x, const std::string& where) {
   for (size_t r = 0; r < rows_.count(); ++r) {
     if (AllFinite(x.row(r), x.width())) continue;
-    Throw(ErrorKind::kDevice, where + ": found a value that is not finite at position " + std::to_string(rows_.positions[r]) +
+    Throw(ErrorKind::kDevice, where + ": found a value that is not finite at position " +
+                                  std::to_string(rows_.positions[r]) +
                                   ", wanted finite numbers; the weights may be damaged");
   }
 }
@@ -83,7 +84,8 @@ void ForwardPass::Run(const StepBatch& batch, const KvStorage& storage, std::spa
   const int layers = plan_.config.num_hidden_layers;
   const auto tap = [&](Tap point, int layer, RowBuffer& x) {
     if (taps == nullptr) return;
-    taps->OnTap(point, layer, {x.data(), rows_.count() * x.width()}, static_cast<int64_t>(rows_.count()), static_cast<int64_t>(x.width()));
+    taps->OnTap(point, layer, {x.data(), rows_.count() * x.width()}, static_cast<int64_t>(rows_.count()),
+                static_cast<int64_t>(x.width()));
   };
   Start(batch);
   Embed();
@@ -149,7 +151,8 @@ void ForwardPass::PerLayerInputs(int layer_begin, int layer_end) {
   const size_t layers = static_cast<size_t>(layer_end - layer_begin), width = layers * p;
   Project(a_.embedding, RowsOf(weights_.per_layer_model_projection, begin_row, end_row), a_.per_layer);
   const float eps = static_cast<float>(plan_.config.rms_norm_eps);
-  const float context_scale = 1.0f / std::sqrt(static_cast<float>(plan_.hidden())), token_scale = std::sqrt(static_cast<float>(p));
+  const float context_scale = 1.0f / std::sqrt(static_cast<float>(plan_.hidden())),
+              token_scale = std::sqrt(static_cast<float>(p));
   const WeightMatrix& table = weights_.embed_tokens_per_layer;
   const size_t element = SizeOf(table.dtype);
   ForRows(width, [&](size_t begin, size_t end) {
@@ -181,12 +184,14 @@ bool ForwardPass::DecoderLayer(const Step& step, const LayerPlan& plan, const Pl
   SelfAttention(step, plan, w);
   FeedForward(plan, w);
   if (plan_.per_layer_width() > 0) PerLayerBranch(plan, w);
-  ForRows(hidden, [&](size_t begin, size_t end) { Scale(a_.hidden.row(begin), (end - begin) * hidden, w.layer_scalar); });
+  ForRows(hidden,
+          [&](size_t begin, size_t end) { Scale(a_.hidden.row(begin), (end - begin) * hidden, w.layer_scalar); });
   return true;
 }
 
 void ForwardPass::WriteKv(const Step& step, const LayerPlan& plan, const PlacedLayer& w) {
-  const size_t d = static_cast<size_t>(plan.head_dim), kv_heads = static_cast<size_t>(plan.kv_heads), width = kv_heads * d;
+  const size_t d = static_cast<size_t>(plan.head_dim), kv_heads = static_cast<size_t>(plan.kv_heads),
+               width = kv_heads * d;
   const float eps = static_cast<float>(plan_.config.rms_norm_eps);
   const size_t type = static_cast<size_t>(plan.attention);
   a_.k.Resize(rows_.count(), width);
@@ -227,10 +232,11 @@ void ForwardPass::SelfAttention(const Step& step, const LayerPlan& plan, const P
     flops_ += 4.0 * static_cast<double>(seen) * static_cast<double>(heads * d);
   }
   a_.attention.Resize(rows_.count(), heads * d);
-  Attention(pool_, attention_scratch_, {plan.heads, plan.kv_heads, plan.head_dim, plan.window}, a_.q.data(), rows, a_.attention.data());
+  Attention(pool_, attention_scratch_, {plan.heads, plan.kv_heads, plan.head_dim, plan.window}, a_.q.data(), rows,
+            a_.attention.data());
   if (step.taps != nullptr) {
-    step.taps->OnTap(Tap::kAttention, plan.index, {a_.attention.data(), rows.size() * heads * d}, static_cast<int64_t>(rows.size()),
-                     static_cast<int64_t>(heads * d));
+    step.taps->OnTap(Tap::kAttention, plan.index, {a_.attention.data(), rows.size() * heads * d},
+                     static_cast<int64_t>(rows.size()), static_cast<int64_t>(heads * d));
   }
   Project(a_.attention, w.o_proj, a_.branch);
   ForRows(hidden, [&](size_t begin, size_t end) {
@@ -246,13 +252,16 @@ void ForwardPass::FeedForward(const LayerPlan& plan, const PlacedLayer& w) {
   });
   a_.gate.Resize(rows_.count(), width);
   a_.up.Resize(rows_.count(), width);
-  const MatmulTarget targets[2] = {{w.gate_proj, a_.gate.data(), plan.ffn_width}, {w.up_proj, a_.up.data(), plan.ffn_width}};
+  const MatmulTarget targets[2] = {{w.gate_proj, a_.gate.data(), plan.ffn_width},
+                                   {w.up_proj, a_.up.data(), plan.ffn_width}};
   Project(a_.normed, targets, rows_.count());
-  ForRows(width, [&](size_t begin, size_t end) { GeluMul(a_.gate.row(begin), a_.up.row(begin), end - begin, width, width); });
+  ForRows(width,
+          [&](size_t begin, size_t end) { GeluMul(a_.gate.row(begin), a_.up.row(begin), end - begin, width, width); });
   Project(a_.gate, w.down_proj, a_.branch);
   if (plan.has_experts) Experts(w);
   ForRows(hidden, [&](size_t begin, size_t end) {
-    AddRmsNorm(a_.branch.row(begin), w.post_feedforward_layernorm.data(), eps, end - begin, hidden, a_.hidden.row(begin));
+    AddRmsNorm(a_.branch.row(begin), w.post_feedforward_layernorm.data(), eps, end - begin, hidden,
+               a_.hidden.row(begin));
   });
 }
 
@@ -266,16 +275,20 @@ void ForwardPass::Experts(const PlacedLayer& w) {
     RmsNorm(a_.hidden.row(begin), w.router_scale.data(), eps, rows, hidden, a_.normed.row(begin));
   });
   Project(a_.normed, w.router_proj, a_.router);
-  const ExpertRouting routing = RouteExperts(a_.router.data(), rows_.count(), a_.router.width(), plan_.config.top_k_experts, w.router_per_expert_scale);
+  const ExpertRouting routing = RouteExperts(a_.router.data(), rows_.count(), a_.router.width(),
+                                             plan_.config.top_k_experts, w.router_per_expert_scale);
   ForRows(hidden, [&](size_t begin, size_t end) {
     RmsNorm(a_.hidden.row(begin), w.pre_feedforward_layernorm_2.data(), eps, end - begin, hidden, a_.normed.row(begin));
   });
   a_.expert_branch.Resize(rows_.count(), hidden);
-  RunExperts(pool_, matmul_scratch_, w.experts_gate_up, w.experts_down, routing, a_.normed.data(), a_.expert_branch.data());
+  RunExperts(pool_, matmul_scratch_, w.experts_gate_up, w.experts_down, routing, a_.normed.data(),
+             a_.expert_branch.data());
   const WeightMatrix &gate_up = w.experts_gate_up[0], &down = w.experts_down[0];
-  flops_ += 2.0 * static_cast<double>(routing.choices.size()) * static_cast<double>(gate_up.rows * gate_up.cols + down.rows * down.cols);
+  flops_ += 2.0 * static_cast<double>(routing.choices.size()) *
+            static_cast<double>(gate_up.rows * gate_up.cols + down.rows * down.cols);
   ForRows(hidden, [&](size_t begin, size_t end) {
-    AddRmsNorm(a_.expert_branch.row(begin), w.post_feedforward_layernorm_2.data(), eps, end - begin, hidden, a_.branch.row(begin));
+    AddRmsNorm(a_.expert_branch.row(begin), w.post_feedforward_layernorm_2.data(), eps, end - begin, hidden,
+               a_.branch.row(begin));
   });
 }
 
@@ -289,7 +302,8 @@ void ForwardPass::PerLayerBranch(const LayerPlan& plan, const PlacedLayer& w) {
   });
   Project(a_.per_layer_gate, w.per_layer_projection, a_.branch);
   ForRows(hidden, [&](size_t begin, size_t end) {
-    AddRmsNorm(a_.branch.row(begin), w.post_per_layer_input_norm.data(), eps, end - begin, hidden, a_.hidden.row(begin));
+    AddRmsNorm(a_.branch.row(begin), w.post_per_layer_input_norm.data(), eps, end - begin, hidden,
+               a_.hidden.row(begin));
   });
 }
 
@@ -319,8 +333,8 @@ void ForwardPass::Logits(const Step& step, std::span<float> logits) {
     RmsNorm(a_.hidden.row(begin), weights_.norm.data(), eps, end - begin, hidden, a_.normed.row(begin));
   });
   if (step.taps != nullptr) {
-    step.taps->OnTap(Tap::kFinalNorm, -1, {a_.normed.data(), rows_.count() * hidden}, static_cast<int64_t>(rows_.count()),
-                     static_cast<int64_t>(hidden));
+    step.taps->OnTap(Tap::kFinalNorm, -1, {a_.normed.data(), rows_.count() * hidden},
+                     static_cast<int64_t>(rows_.count()), static_cast<int64_t>(hidden));
   }
   if (rows_.count() > step.batch.logit_rows.size()) KeepRows(step.batch.logit_rows);
   if (rows_.count() == 0) return;
@@ -329,11 +343,13 @@ void ForwardPass::Logits(const Step& step, std::span<float> logits) {
   const size_t elements = rows_.count() * vocab;
   if (plan_.config.final_logit_softcapping) {
     const float cap = static_cast<float>(*plan_.config.final_logit_softcapping);
-    pool_.ParallelFor(elements, 4096, [&](size_t begin, size_t end, int) { Softcap(logits.data() + begin, end - begin, cap); });
+    pool_.ParallelFor(elements, 4096,
+                      [&](size_t begin, size_t end, int) { Softcap(logits.data() + begin, end - begin, cap); });
   }
   for (size_t r = 0; r < rows_.count(); ++r) {
     if (AllFinite(logits.data() + r * vocab, vocab)) continue;
-    Throw(ErrorKind::kDevice, "logits: found a value that is not finite at position " + std::to_string(rows_.positions[r]) +
+    Throw(ErrorKind::kDevice, "logits: found a value that is not finite at position " +
+                                  std::to_string(rows_.positions[r]) +
                                   ", wanted finite numbers; norm.weight or embed_tokens.weight may be damaged");
   }
 }

@@ -41,14 +41,14 @@ struct StepRows {
 
 // Everything a step computes on its way; each buffer has one meaning.
 struct Activations {
-  RowBuffer hidden;     // [rows, D] the residual stream
-  RowBuffer embedding;  // [rows, D] the scaled embedding, which the per-layer inputs are made from
-  RowBuffer normed;     // [rows, D] input of a projection
-  RowBuffer branch;     // [rows, D] output of a branch before it joins the residual stream
-  RowBuffer q, k, v;    // [rows, heads * head_dim], [rows, kv_heads * head_dim]
-  RowBuffer attention;  // [rows, heads * head_dim]
-  RowBuffer gate, up;   // [rows, F]
-  RowBuffer per_layer;  // [rows, layers of the span * P]
+  RowBuffer hidden;          // [rows, D] the residual stream
+  RowBuffer embedding;       // [rows, D] the scaled embedding, which the per-layer inputs are made from
+  RowBuffer normed;          // [rows, D] input of a projection
+  RowBuffer branch;          // [rows, D] output of a branch before it joins the residual stream
+  RowBuffer q, k, v;         // [rows, heads * head_dim], [rows, kv_heads * head_dim]
+  RowBuffer attention;       // [rows, heads * head_dim]
+  RowBuffer gate, up;        // [rows, F]
+  RowBuffer per_layer;       // [rows, layers of the span * P]
   RowBuffer per_layer_gate;  // [rows, P]
   RowBuffer expert_branch;   // [rows, D]
   RowBuffer router;          // [rows, E]

@@ -19,10 +19,10 @@ struct PlacedLayer {
   WeightMatrix gate_proj, up_proj, down_proj;
   std::vector<float> post_feedforward_layernorm;  // [D]
 
-  WeightMatrix router_proj;                                                                        // [E, D]
-  std::vector<float> router_scale;                                                                 // [D], times D^-0.5
-  std::vector<float> router_per_expert_scale;                                                      // [E]
-  std::vector<WeightMatrix> experts_gate_up, experts_down;                                         // E of [2M, D], [D, M]
+  WeightMatrix router_proj;                                 // [E, D]
+  std::vector<float> router_scale;                          // [D], times D^-0.5
+  std::vector<float> router_per_expert_scale;               // [E]
+  std::vector<WeightMatrix> experts_gate_up, experts_down;  // E of [2M, D], [D, M]
   std::vector<float> post_feedforward_layernorm_1, post_feedforward_layernorm_2, pre_feedforward_layernorm_2;  // [D]
 
   WeightMatrix per_layer_input_gate, per_layer_projection;

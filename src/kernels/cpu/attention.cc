@@ -9,9 +9,9 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention.cc"
+#include "hwy/contrib/math/math-inl.h"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
-#include "hwy/contrib/math/math-inl.h"
 #include "kernels/cpu/dot_tile-inl.h"
 
 #ifndef LAPIDARY_KERNELS_CPU_ATTENTION_ONCE_
@@ -101,7 +101,8 @@ HWY_INLINE void AddValues(const T* HWY_RESTRICT v, size_t head_dim, size_t count
 
 // AddValues over all columns for kHeads heads; columns behind the last whole vector one by one.
 template <int kHeads, typename T>
-void AddValuesOfHeads(const T* v, size_t head_dim, size_t count, const float* weight, const float* decay, float* value) {
+void AddValuesOfHeads(const T* v, size_t head_dim, size_t count, const float* weight, const float* decay,
+                      float* value) {
   constexpr size_t kWide = HWY_MAX_BYTES == 64 ? 4 : 2;
   size_t c = 0;
   for (; c + kWide * kLanes <= head_dim; c += kWide * kLanes) {
@@ -133,7 +134,8 @@ float ExpAndSum(float* HWY_RESTRICT x, size_t count, float shift) {
     std::copy(x + i, x + count, lanes);
     const VF shifted = hn::Sub(hn::Load(df, lanes), hn::Set(df, shift));
     // Lanes without a position hold -inf: keep them out of exp's domain and of the sum.
-    const VF e = hn::IfThenElseZero(hn::Gt(shifted, hn::Set(df, -200.0f)), hn::Exp(df, hn::Max(shifted, hn::Set(df, -200.0f))));
+    const VF e =
+        hn::IfThenElseZero(hn::Gt(shifted, hn::Set(df, -200.0f)), hn::Exp(df, hn::Max(shifted, hn::Set(df, -200.0f))));
     hn::Store(e, df, lanes);
     std::copy(lanes, lanes + (count - i), x + i);
     sum = hn::Add(sum, e);
@@ -146,7 +148,8 @@ float ExpAndSum(float* HWY_RESTRICT x, size_t count, float shift) {
 
 // Takes positions [begin, end) of one block into the state of `group` heads. q is packed [group, PackedColumns(d)].
 template <class Load, typename V>
-void AttendBlock(const KvTile& tile, size_t begin, size_t end, size_t group, size_t d, const float* q, const SoftmaxState& state) {
+void AttendBlock(const KvTile& tile, size_t begin, size_t end, size_t group, size_t d, const float* q,
+                 const SoftmaxState& state) {
   const size_t count = end - begin;
   HWY_ALIGN float score[kBlockPositions * 8];
   TileArgs<typename Load::T> args;
@@ -172,13 +175,14 @@ void AttendBlock(const KvTile& tile, size_t begin, size_t end, size_t group, siz
     const V* v = reinterpret_cast<const V*>(tile.v) + begin * d;
     float* value = state.value + g * d;
     size_t i = 0;
-    for (; i + 4 <= heads; i += 4) AddValuesOfHeads<4>(v, d, count, score + i * kBlockPositions, decay + i, value + i * d);
+    for (; i + 4 <= heads; i += 4)
+      AddValuesOfHeads<4>(v, d, count, score + i * kBlockPositions, decay + i, value + i * d);
     for (; i < heads; ++i) AddValuesOfHeads<1>(v, d, count, score + i * kBlockPositions, decay + i, value + i * d);
   }
 }
 
-void AttendBlockOfType(DType dtype, const KvTile& tile, size_t begin, size_t end, size_t group, size_t d, const float* q,
-                       const SoftmaxState& state) {
+void AttendBlockOfType(DType dtype, const KvTile& tile, size_t begin, size_t end, size_t group, size_t d,
+                       const float* q, const SoftmaxState& state) {
   if (dtype == DType::kBF16) {
     AttendBlock<LoadBF16, BF16>(tile, begin, end, group, d, q, state);
   } else {
@@ -256,12 +260,14 @@ struct Work {
   // The part of `block` that `position` sees, as positions within the block; empty when begin >= end.
   std::pair<int64_t, int64_t> Visible(int64_t position, int64_t block) const {
     const int64_t start = block * kBlockPositions;
-    return {std::max<int64_t>(0, FirstVisible(shape, position) - start), std::min(kBlockPositions, position + 1 - start)};
+    return {std::max<int64_t>(0, FirstVisible(shape, position) - start),
+            std::min(kBlockPositions, position + 1 - start)};
   }
 };
 
 // One segment of `count` rows from `first`, block by block; states hold one state a row, cleared by the caller.
-void AttendSegment(const Work& work, size_t first, size_t count, int kv_head, int64_t segment, const float* packed, float* states) {
+void AttendSegment(const Work& work, size_t first, size_t count, int kv_head, int64_t segment, const float* packed,
+                   float* states) {
   const auto attend = HWY_DYNAMIC_DISPATCH(AttendBlockOfType);
   const KvBlocks& kv = *work.rows[first].kv;
   const size_t state_floats = StateFloats(work.group, work.d);
@@ -270,8 +276,9 @@ void AttendSegment(const Work& work, size_t first, size_t count, int kv_head, in
     for (size_t i = 0; i < count; ++i) {
       const auto [begin, end] = work.Visible(work.rows[first + i].position, block);
       if (begin >= end) continue;
-      attend(kv.dtype, TileOf(work.shape, kv, block, kv_head), static_cast<size_t>(begin), static_cast<size_t>(end), work.group, work.d,
-             packed + i * work.group * work.packed_columns, StateAt(states + i * state_floats, work.group));
+      attend(kv.dtype, TileOf(work.shape, kv, block, kv_head), static_cast<size_t>(begin), static_cast<size_t>(end),
+             work.group, work.d, packed + i * work.group * work.packed_columns,
+             StateAt(states + i * state_floats, work.group));
     }
   }
 }
@@ -284,11 +291,13 @@ void AttendTile(const Work& work, size_t first, size_t count, int kv_head, std::
   float* totals = packed + count * packed_floats;
   float* parts = totals + count * state_floats;
   for (size_t i = 0; i < count; ++i) {
-    HWY_DYNAMIC_DISPATCH(PackQuery)(work.rows[first].kv->dtype, work.Query(first + i, kv_head), work.group, work.d, packed + i * packed_floats);
+    HWY_DYNAMIC_DISPATCH(PackQuery)
+    (work.rows[first].kv->dtype, work.Query(first + i, kv_head), work.group, work.d, packed + i * packed_floats);
     ClearState(StateAt(totals + i * state_floats, work.group), work.group, work.d);
   }
   const int64_t last = work.rows[first + count - 1].position / kSegmentPositions;
-  for (int64_t segment = FirstVisible(work.shape, work.rows[first].position) / kSegmentPositions; segment <= last; ++segment) {
+  for (int64_t segment = FirstVisible(work.shape, work.rows[first].position) / kSegmentPositions; segment <= last;
+       ++segment) {
     for (size_t i = 0; i < count; ++i) ClearState(StateAt(parts + i * state_floats, work.group), work.group, work.d);
     AttendSegment(work, first, count, kv_head, segment, packed, parts);
     for (size_t i = 0; i < count; ++i) {
@@ -362,10 +371,16 @@ void AppendKv(const AttentionShape& shape, const KvBlocks& kv, int64_t position,
   }
 }
 
-void Attention(ThreadPool& pool, AttentionScratch& scratch, const AttentionShape& shape, const float* q, std::span<const AttentionRow> rows,
-               float* out) {
+void Attention(ThreadPool& pool, AttentionScratch& scratch, const AttentionShape& shape, const float* q,
+               std::span<const AttentionRow> rows, float* out) {
   const size_t d = static_cast<size_t>(shape.head_dim);
-  const Work work{shape, q, rows, out, static_cast<size_t>(shape.heads / shape.kv_heads), d, HWY_DYNAMIC_DISPATCH(PackedQueryColumns)(d)};
+  const Work work{shape,
+                  q,
+                  rows,
+                  out,
+                  static_cast<size_t>(shape.heads / shape.kv_heads),
+                  d,
+                  HWY_DYNAMIC_DISPATCH(PackedQueryColumns)(d)};
   scratch.threads.resize(std::max(scratch.threads.size(), static_cast<size_t>(pool.threads())));
   const size_t kv_heads = static_cast<size_t>(shape.kv_heads);
   if (rows.size() * kv_heads < 8 * static_cast<size_t>(pool.threads())) return AttendSegments(pool, scratch, work);
@@ -378,7 +393,8 @@ void Attention(ThreadPool& pool, AttentionScratch& scratch, const AttentionShape
     row += count;
   }
   pool.Run([&](int thread) {  // dealt out in turn: later rows see more
-    for (size_t t = static_cast<size_t>(thread); t < tiles.size() * kv_heads; t += static_cast<size_t>(pool.threads())) {
+    for (size_t t = static_cast<size_t>(thread); t < tiles.size() * kv_heads;
+         t += static_cast<size_t>(pool.threads())) {
       AttendTile(work, tiles[t / kv_heads].first, tiles[t / kv_heads].second, static_cast<int>(t % kv_heads),
                  scratch.threads[static_cast<size_t>(thread)]);
     }

@@ -47,11 +47,11 @@ struct AttentionScratch {
 // Writes k and v [kv_heads, head_dim] of one position into the cache, rounded to nearest even where it is bfloat16.
 void AppendKv(const AttentionShape& shape, const KvBlocks& kv, int64_t position, const float* k, const float* v);
 
-// out[r][h] = softmax(q[r][h] . k) v over the positions that row r sees, scale 1. q and out are [rows, heads, head_dim].
-// Rows of one sequence stand together with rising positions. All query heads of a K/V head are taken together; memory
-// does not grow with the context except for one partial result in kSegmentPositions positions while there are few rows.
-// A row's result does not depend on the other rows or on the number of threads.
-void Attention(ThreadPool& pool, AttentionScratch& scratch, const AttentionShape& shape, const float* q, std::span<const AttentionRow> rows,
-               float* out);
+// out[r][h] = softmax(q[r][h] . k) v over the positions that row r sees, scale 1. q and out are [rows, heads,
+// head_dim]. Rows of one sequence stand together with rising positions. All query heads of a K/V head are taken
+// together; memory does not grow with the context except for one partial result in kSegmentPositions positions while
+// there are few rows. A row's result does not depend on the other rows or on the number of threads.
+void Attention(ThreadPool& pool, AttentionScratch& scratch, const AttentionShape& shape, const float* q,
+               std::span<const AttentionRow> rows, float* out);
 
 }  // namespace lapidary::cpu

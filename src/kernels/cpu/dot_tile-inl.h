@@ -2,9 +2,9 @@
 // attention score of the CPU backend uses (docs/numerics.md).
 //
 // The K columns are cut into DotBlocks(K) blocks of equal size. Inside a block one vector accumulator per (row, output)
-// adds fma(x, w) in steps of 2 L columns: the first L of the step, then the second; the accumulator is folded by halves; block
-// sums are added first to last. Nothing in it depends on which other rows or outputs share a tile, so any tiling gives
-// the same bits.
+// adds fma(x, w) in steps of 2 L columns: the first L of the step, then the second; the accumulator is folded by
+// halves; block sums are added first to last. Nothing in it depends on which other rows or outputs share a tile, so any
+// tiling gives the same bits.
 
 #if defined(LAPIDARY_KERNELS_CPU_DOT_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAPIDARY_KERNELS_CPU_DOT_TILE_INL_H_
@@ -29,7 +29,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using DF = hn::ScalableTag<float>;
 using VF = hn::Vec<DF>;
 constexpr size_t kLanes = HWY_TARGET == HWY_SCALAR ? 1 : HWY_MAX_BYTES / sizeof(float);
-constexpr size_t kStep = 2 * kLanes;        // columns of one step
+constexpr size_t kStep = 2 * kLanes;       // columns of one step
 constexpr size_t kDotBlockColumns = 1024;  // keeps a tile's rows in a 32 KB first-level cache
 
 // How the weights of one step become two vectors of floats. bfloat16 pairs are split with one shift or one mask, which
@@ -92,13 +92,13 @@ HWY_INLINE void PackRow(const float* HWY_RESTRICT x, size_t k, float* HWY_RESTRI
 HWY_INLINE void FoldFour(VF a, VF b, VF c, VF d, float* HWY_RESTRICT sums) {
   const DF df;
 #if HWY_MAX_BYTES == 64
-  VF ab = hn::Add(hn::ConcatLowerLower(df, b, a), hn::ConcatUpperUpper(df, b, a));    // blocks a0 a1 b0 b1
-  VF cd = hn::Add(hn::ConcatLowerLower(df, d, c), hn::ConcatUpperUpper(df, d, c));    // blocks c0 c1 d0 d1
-  const VF dc = hn::SwapAdjacentBlocks(cd);                                           // blocks c1 c0 d1 d0
+  VF ab = hn::Add(hn::ConcatLowerLower(df, b, a), hn::ConcatUpperUpper(df, b, a));               // blocks a0 a1 b0 b1
+  VF cd = hn::Add(hn::ConcatLowerLower(df, d, c), hn::ConcatUpperUpper(df, d, c));               // blocks c0 c1 d0 d1
+  const VF dc = hn::SwapAdjacentBlocks(cd);                                                      // blocks c1 c0 d1 d0
   VF v = hn::Add(hn::OddEvenBlocks(dc, ab), hn::SwapAdjacentBlocks(hn::OddEvenBlocks(ab, dc)));  // blocks a c b d
 #elif HWY_MAX_BYTES == 32
-  VF ab = hn::Add(hn::ConcatLowerLower(df, b, a), hn::ConcatUpperUpper(df, b, a));    // blocks a b
-  VF cd = hn::Add(hn::ConcatLowerLower(df, d, c), hn::ConcatUpperUpper(df, d, c));    // blocks c d
+  VF ab = hn::Add(hn::ConcatLowerLower(df, b, a), hn::ConcatUpperUpper(df, b, a));  // blocks a b
+  VF cd = hn::Add(hn::ConcatLowerLower(df, d, c), hn::ConcatUpperUpper(df, d, c));  // blocks c d
 #endif
 #if HWY_MAX_BYTES == 64
   v = hn::Add(v, hn::Shuffle1032(v));
@@ -134,16 +134,16 @@ HWY_INLINE void FoldFour(VF a, VF b, VF c, VF d, float* HWY_RESTRICT sums) {
 // Where a tile reads and writes. Strides in elements.
 template <typename T>
 struct TileArgs {
-  const float* x;   // packed activations, row m at x + m * x_stride
+  const float* x;  // packed activations, row m at x + m * x_stride
   size_t x_stride;
-  const T* w;       // weights, output n at w + n * w_stride
+  const T* w;  // weights, output n at w + n * w_stride
   size_t w_stride;
-  float* out;       // out[m * out_stride + n]
+  float* out;  // out[m * out_stride + n]
   size_t out_stride;
 };
 
-// out[m][n] = (or +=, when `add`) the sum over columns [begin, end) for MR rows and NR outputs. `prefetch` > 0: weights that many
-// elements ahead are requested.
+// out[m][n] = (or +=, when `add`) the sum over columns [begin, end) for MR rows and NR outputs. `prefetch` > 0: weights
+// that many elements ahead are requested.
 template <class Load, int MR, int NR, bool kPrefetch>
 HWY_INLINE void DotTile(const TileArgs<typename Load::T>& args, size_t begin, size_t end, bool add, size_t prefetch) {
   using T = typename Load::T;
@@ -208,7 +208,8 @@ constexpr int kTileOutputs = HWY_MAX_BYTES == 64 ? 6 : 4;
 
 // Rows [0, rows) and outputs [n_begin, n_end) of one block of columns, in tiles.
 template <class Load, bool kPrefetch>
-void DotTiles(TileArgs<typename Load::T> args, size_t rows, size_t outputs, size_t begin, size_t end, bool add, size_t prefetch) {
+void DotTiles(TileArgs<typename Load::T> args, size_t rows, size_t outputs, size_t begin, size_t end, bool add,
+              size_t prefetch) {
   const auto some_rows = [&]<int NR>(const TileArgs<typename Load::T>& at) HWY_ATTR {
     TileArgs<typename Load::T> tile = at;
     size_t m = 0;
@@ -218,12 +219,15 @@ void DotTiles(TileArgs<typename Load::T> args, size_t rows, size_t outputs, size
       tile.out += kTileRows * tile.out_stride;
     }
     switch (rows - m) {
-      case 1: return DotTile<Load, 1, NR, kPrefetch>(tile, begin, end, add, prefetch);
-      case 2: return DotTile<Load, 2, NR, kPrefetch>(tile, begin, end, add, prefetch);
+      case 1:
+        return DotTile<Load, 1, NR, kPrefetch>(tile, begin, end, add, prefetch);
+      case 2:
+        return DotTile<Load, 2, NR, kPrefetch>(tile, begin, end, add, prefetch);
       case 3:
         if constexpr (kTileRows > 3) return DotTile<Load, 3, NR, kPrefetch>(tile, begin, end, add, prefetch);
         break;
-      default: break;
+      default:
+        break;
     }
   };
   size_t n = 0;

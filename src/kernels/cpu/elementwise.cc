@@ -7,9 +7,9 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/elementwise.cc"
+#include "hwy/contrib/math/math-inl.h"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
-#include "hwy/contrib/math/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lapidary::cpu {
@@ -19,8 +19,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 using DF = hn::ScalableTag<float>;
 using VF = hn::Vec<DF>;
 
-// Calls f(i, load, store) for whole vectors, then once for what is left through a padded buffer: every element goes through the
-// same instructions wherever it stands.
+// Calls f(i, load, store) for whole vectors, then once for what is left through a padded buffer: every element goes
+// through the same instructions wherever it stands.
 template <typename F>
 HWY_INLINE void Map(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, size_t n, float* out, const F& f) {
   const DF df;
@@ -129,7 +129,8 @@ bool AllFiniteRow(const float* HWY_RESTRICT x, size_t n) {
   return rest == 0.0f;
 }
 
-void RotateHeads(float* x, size_t heads, size_t head_dim, const float* HWY_RESTRICT cos, const float* HWY_RESTRICT sin, size_t pairs) {
+void RotateHeads(float* x, size_t heads, size_t head_dim, const float* HWY_RESTRICT cos, const float* HWY_RESTRICT sin,
+                 size_t pairs) {
   const DF df;
   const size_t lanes = hn::Lanes(df);
   for (size_t h = 0; h < heads; ++h) {
@@ -137,7 +138,8 @@ void RotateHeads(float* x, size_t heads, size_t head_dim, const float* HWY_RESTR
     float* HWY_RESTRICT b = a + head_dim / 2;
     size_t j = 0;
     for (; j + lanes <= pairs; j += lanes) {
-      const VF va = hn::LoadU(df, a + j), vb = hn::LoadU(df, b + j), c = hn::LoadU(df, cos + j), s = hn::LoadU(df, sin + j);
+      const VF va = hn::LoadU(df, a + j), vb = hn::LoadU(df, b + j), c = hn::LoadU(df, cos + j),
+               s = hn::LoadU(df, sin + j);
       hn::StoreU(hn::Sub(hn::Mul(va, c), hn::Mul(vb, s)), df, a + j);
       hn::StoreU(hn::Add(hn::Mul(vb, c), hn::Mul(va, s)), df, b + j);
     }
@@ -198,8 +200,12 @@ void Scale(float* x, size_t n, float factor) { HWY_DYNAMIC_DISPATCH(ScaleRow)(x,
 
 void LoadRow(const void* row, DType dtype, size_t n, float factor, float* out) {
   switch (dtype) {
-    case DType::kF32: std::memcpy(out, row, n * sizeof(float)); break;
-    case DType::kF16: HWY_DYNAMIC_DISPATCH(LoadRowOfF16)(row, n, out); break;
+    case DType::kF32:
+      std::memcpy(out, row, n * sizeof(float));
+      break;
+    case DType::kF16:
+      HWY_DYNAMIC_DISPATCH(LoadRowOfF16)(row, n, out);
+      break;
     case DType::kBF16: {
       const auto* from = static_cast<const BF16*>(row);
       for (size_t i = 0; i < n; ++i) out[i] = ToFloat(from[i]);

@@ -7,7 +7,8 @@
 
 namespace lapidary::cpu {
 
-// Single-threaded kernels on rows of floats; a row's result depends on that row alone. Pointers may coincide only where said.
+// Single-threaded kernels on rows of floats; a row's result depends on that row alone. Pointers may coincide only where
+// said.
 
 // out[r] = x[r] * (mean(x[r]^2) + eps)^-0.5 * weight, rows of n floats. weight [n] or nullptr (none). out may be x.
 void RmsNorm(const float* x, const float* weight, float eps, size_t rows, size_t n, float* out);

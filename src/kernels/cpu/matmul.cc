@@ -65,9 +65,12 @@ void MatmulPart(const float* packed, size_t rows, const MatmulTarget& target, si
 
 void MatmulOutputs(const float* packed, size_t rows, const MatmulTarget& target, size_t n_begin, size_t n_end) {
   switch (target.weight.dtype) {
-    case DType::kBF16: return MatmulPart<LoadBF16>(packed, rows, target, n_begin, n_end);
-    case DType::kF16: return MatmulPart<LoadF16>(packed, rows, target, n_begin, n_end);
-    case DType::kF32: return MatmulPart<LoadF32>(packed, rows, target, n_begin, n_end);
+    case DType::kBF16:
+      return MatmulPart<LoadBF16>(packed, rows, target, n_begin, n_end);
+    case DType::kF16:
+      return MatmulPart<LoadF16>(packed, rows, target, n_begin, n_end);
+    case DType::kF32:
+      return MatmulPart<LoadF32>(packed, rows, target, n_begin, n_end);
   }
 }
 
@@ -101,7 +104,8 @@ float* MatmulScratch::Get(size_t floats) {
   return data_;
 }
 
-void Matmul(ThreadPool& pool, MatmulScratch& scratch, const float* x, int64_t rows, int64_t cols, std::span<const MatmulTarget> targets) {
+void Matmul(ThreadPool& pool, MatmulScratch& scratch, const float* x, int64_t rows, int64_t cols,
+            std::span<const MatmulTarget> targets) {
   if (rows == 0 || targets.empty()) return;
   const size_t m = static_cast<size_t>(rows), k = static_cast<size_t>(cols);
   const DType dtype = targets[0].weight.dtype;
@@ -116,7 +120,8 @@ void Matmul(ThreadPool& pool, MatmulScratch& scratch, const float* x, int64_t ro
   const size_t grain = HWY_DYNAMIC_DISPATCH(Grain)();
   pool.Run([&](int thread) {
     for (const MatmulTarget& target : targets) {
-      const auto [begin, end] = ThreadPool::Part(static_cast<size_t>(target.weight.rows), grain, thread, pool.threads());
+      const auto [begin, end] =
+          ThreadPool::Part(static_cast<size_t>(target.weight.rows), grain, thread, pool.threads());
       if (begin < end) outputs(packed, m, target, begin, end);
     }
   });

@@ -40,11 +40,12 @@ class MatmulScratch {
   size_t capacity_ = 0;
 };
 
-// For every target: out[r][n] = sum over c of x[r][c] * weight[n][c], float32 activations and sums, x [rows, cols] with rows
-// `cols` apart. All targets have the same cols and dtype. Each result is a function of its x row and weight row alone: neither
-// the other rows, nor the tiling, nor the number of threads changes a bit. Reads each weight once for up to
-// kTileRows rows, then once for every further 128 rows or so from cache. Call from one thread.
-void Matmul(ThreadPool& pool, MatmulScratch& scratch, const float* x, int64_t rows, int64_t cols, std::span<const MatmulTarget> targets);
+// For every target: out[r][n] = sum over c of x[r][c] * weight[n][c], float32 activations and sums, x [rows, cols] with
+// rows `cols` apart. All targets have the same cols and dtype. Each result is a function of its x row and weight row
+// alone: neither the other rows, nor the tiling, nor the number of threads changes a bit. Reads each weight once for up
+// to kTileRows rows, then once for every further 128 rows or so from cache. Call from one thread.
+void Matmul(ThreadPool& pool, MatmulScratch& scratch, const float* x, int64_t rows, int64_t cols,
+            std::span<const MatmulTarget> targets);
 
 // The instruction set that the kernels run on here, e.g. "AVX3".
 std::string SimdTargetName();
