@@ -9,9 +9,11 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention.cc"
-#include "hwy/contrib/math/math-inl.h"
-#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/foreach_target.h"  // IWYU pragma: keep, comes before highway.h
+
 #include "hwy/highway.h"
+
+#include "hwy/contrib/math/math-inl.h"
 #include "kernels/cpu/dot_tile-inl.h"
 
 #ifndef LAPIDARY_KERNELS_CPU_ATTENTION_ONCE_

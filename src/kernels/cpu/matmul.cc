@@ -8,8 +8,10 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/matmul.cc"
-#include "hwy/foreach_target.h"  // IWYU pragma: keep
+#include "hwy/foreach_target.h"  // IWYU pragma: keep, comes before highway.h
+
 #include "hwy/highway.h"
+
 #include "kernels/cpu/dot_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
