@@ -55,6 +55,11 @@ size_t Utf8Length(std::string_view text) {
 }  // namespace
 
 Json ParseJson(std::string_view text, const std::string& what) {
+  // The library would take a zero byte for the end of the text.
+  const size_t zero = text.find('\0');
+  if (zero != std::string_view::npos) {
+    Throw(ErrorKind::kCorruptFile, what + ": not valid JSON: found a zero byte at offset " + std::to_string(zero));
+  }
   KeyGuard guard(what);
   try {
     return Json::parse(text.begin(), text.end(),

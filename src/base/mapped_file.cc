@@ -18,7 +18,8 @@ namespace {
 // An open descriptor of a regular file that closes itself.
 class Descriptor {
  public:
-  explicit Descriptor(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  // Non-blocking, so that a named pipe is refused below instead of waited for.
+  explicit Descriptor(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     if (fd_ < 0) {
       const int code = errno;
       const bool missing = code == ENOENT || code == ENOTDIR;

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <set>
 #include <string>
+#include <system_error>
 
 #include "base/error.h"
 
@@ -31,12 +32,21 @@ ThreadPool::ThreadPool(int threads) {
     Throw(ErrorKind::kInvalidArgument, "threads: found " + std::to_string(threads) + ", wanted 1 to 4096");
   }
   workers_.reserve(static_cast<size_t>(threads) - 1);
-  for (int thread = 1; thread < threads; ++thread) {
-    workers_.emplace_back([this, thread] { Work(thread); });
+  try {
+    for (int thread = 1; thread < threads; ++thread) {
+      workers_.emplace_back([this, thread] { Work(thread); });
+    }
+  } catch (const std::system_error& error) {
+    const std::string started = std::to_string(workers_.size() + 1);
+    Stop();
+    Throw(ErrorKind::kOutOfMemory,
+          "threads: found room for " + started + ", wanted " + std::to_string(threads) + ": " + error.what());
   }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { Stop(); }
+
+void ThreadPool::Stop() {
   stopping_.store(true, std::memory_order_relaxed);
   round_.fetch_add(1, std::memory_order_release);
   round_.notify_all();

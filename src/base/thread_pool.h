@@ -16,7 +16,8 @@ namespace lapidary {
 // Workers spin for a short while after each Run so that the next one starts within about a microsecond, then sleep.
 class ThreadPool {
  public:
-  // `threads` >= 1, the calling thread included. Throws Error kInvalidArgument otherwise.
+  // `threads` in [1, 4096], the calling thread included. Throws Error kInvalidArgument otherwise, kOutOfMemory when the
+  // system refuses that many.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -51,6 +52,7 @@ class ThreadPool {
 
   void RunErased(Erased function, const void* context);
   void Work(int thread);
+  void Stop();
 
   Erased function_ = nullptr;
   const void* context_ = nullptr;
