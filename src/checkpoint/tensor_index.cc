@@ -173,9 +173,10 @@ WeightMap ParseIndex(std::string_view text, const std::string& path) {
   return weights;
 }
 
+// Also true for what cannot be looked at: opening it tells why.
 bool Exists(const std::filesystem::path& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(path, ignored);
+  std::error_code hidden;
+  return std::filesystem::exists(path, hidden) || hidden;
 }
 
 }  // namespace

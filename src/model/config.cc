@@ -110,9 +110,11 @@ class Settings {
   std::string where_;
 };
 
-// Bounds far above every published model that keep products of sizes inside 64 bits.
+// Bounds far above every published model that keep the bytes of a whole checkpoint inside 63 bits.
 constexpr int64_t kMaxVocab = 1 << 24;
-constexpr int64_t kMaxWidth = 1 << 20;
+constexpr int64_t kMaxHidden = 1 << 17;
+constexpr int64_t kMaxFfnWidth = 1 << 20;
+constexpr int64_t kMaxPerLayerWidth = 1 << 14;
 constexpr int kMaxLayers = 1024;
 constexpr int kMaxHeads = 1024;
 constexpr int kMaxHeadDim = 4096;
@@ -140,8 +142,8 @@ void CheckModelType(const Settings& settings, bool nested) {
 void ReadDimensions(const Settings& text, Config& config) {
   const bool unified = IsUnified(config.model_type);
   config.vocab_size = text.Integer("vocab_size", 262144, 1, kMaxVocab);
-  config.hidden_size = text.Integer("hidden_size", 2304, 1, kMaxWidth);
-  config.intermediate_size = text.Integer("intermediate_size", 9216, 1, kMaxWidth);
+  config.hidden_size = text.Integer("hidden_size", 2304, 1, kMaxHidden);
+  config.intermediate_size = text.Integer("intermediate_size", 9216, 1, kMaxFfnWidth);
   config.num_hidden_layers = text.Int("num_hidden_layers", 30, 1, kMaxLayers);
   config.num_attention_heads = text.Int("num_attention_heads", 8, 1, kMaxHeads);
   config.num_key_value_heads = text.Int("num_key_value_heads", 4, 1, kMaxHeads);
@@ -157,7 +159,7 @@ void ReadDimensions(const Settings& text, Config& config) {
 
 void ReadPerLayerInputs(const Settings& text, Config& config) {
   const bool none = IsUnified(config.model_type) || text.IsNull("hidden_size_per_layer_input");
-  config.hidden_size_per_layer_input = text.Integer("hidden_size_per_layer_input", none ? 0 : 256, 0, kMaxWidth);
+  config.hidden_size_per_layer_input = text.Integer("hidden_size_per_layer_input", none ? 0 : 256, 0, kMaxPerLayerWidth);
   if (config.hidden_size_per_layer_input == 0) return;
   config.vocab_size_per_layer_input = text.Integer("vocab_size_per_layer_input", 262144, 1, kMaxVocab);
   if (config.vocab_size_per_layer_input < config.vocab_size) {
@@ -177,7 +179,7 @@ void ReadExperts(const Settings& text, Config& config) {
   }
   config.num_experts = text.Int("num_experts", 0, 1, kMaxExperts);
   config.top_k_experts = text.Int("top_k_experts", 0, 1, config.num_experts);
-  config.moe_intermediate_size = text.Integer("moe_intermediate_size", 0, 1, kMaxWidth);
+  config.moe_intermediate_size = text.Integer("moe_intermediate_size", 0, 1, kMaxFfnWidth);
 }
 
 void ReadLayerTypes(const Settings& text, Config& config) {
@@ -379,8 +381,8 @@ GenerationConfig ParseGenerationConfig(std::string_view json_text, const std::st
 
 GenerationConfig LoadGenerationConfig(const std::string& folder) {
   const std::string path = FileIn(folder, "generation_config.json");
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return {};
+  std::error_code hidden;
+  if (!std::filesystem::exists(path, hidden) && !hidden) return {};
   return ParseGenerationConfig(ReadFile(path, kMaxConfigBytes), path);
 }
 

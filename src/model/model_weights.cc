@@ -1,8 +1,10 @@
 #include "model/model_weights.h"
 
+#include <bit>
 #include <cstring>
 #include <functional>
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -155,6 +157,29 @@ ModelWeights BindWeights(const TensorIndex& index, const ModelPlan& plan) {
   });
   for (size_t i = 0; i < scalars.size(); ++i) weights.layers[i].layer_scalar = ReadScalar(scalars[i]);
   return weights;
+}
+
+WeightUse SummarizeUse(const TensorIndex& index, const ModelPlan& plan) {
+  WeightUse use;
+  const ModelWeights weights = BindWeights(index, plan);
+  use.is_read.assign(index.tensors().size(), false);
+  for (const WeightSpec& spec : RequiredWeights(plan)) {
+    use.is_read[static_cast<size_t>(index.Find(spec.name) - index.tensors().data())] = true;
+  }
+  for (size_t i = 0; i < index.tensors().size(); ++i) {
+    const auto bytes = static_cast<int64_t>(index.tensors()[i].bytes.size());
+    (use.is_read[i] ? use.read_bytes : use.ignored_bytes) += bytes;
+    ++(use.is_read[i] ? use.read_tensors : use.ignored_tensors);
+  }
+  if (weights.embed_tokens_per_layer) use.table_bytes = weights.embed_tokens_per_layer.size_bytes();
+  use.per_token_bytes = use.read_bytes - use.table_bytes;
+  const int64_t idle = plan.config.num_experts - plan.config.top_k_experts;
+  for (const LayerWeights& layer : weights.layers) {
+    for (const Weight* experts : {&layer.experts_gate_up, &layer.experts_down}) {
+      if (*experts) use.per_token_bytes -= experts->size_bytes() / experts->experts * idle;
+    }
+  }
+  return use;
 }
 
 }  // namespace lapidary

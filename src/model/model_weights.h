@@ -73,4 +73,16 @@ std::vector<WeightSpec> RequiredWeights(const ModelPlan& plan);
 // which must outlive the result. Throws Error: kNotFound (missing tensor), kUnsupported (type), kCorruptFile (shape).
 ModelWeights BindWeights(const TensorIndex& index, const ModelPlan& plan);
 
+// How a model uses a checkpoint, in tensors and bytes as stored.
+struct WeightUse {
+  std::vector<bool> is_read;  // for each of TensorIndex::tensors()
+  size_t read_tensors = 0, ignored_tensors = 0;
+  int64_t read_bytes = 0, ignored_bytes = 0;
+  int64_t table_bytes = 0;      // embed_tokens_per_layer: part of read_bytes, but only single rows are ever touched
+  int64_t per_token_bytes = 0;  // weights that one decoded token reads: all but that table, and of the experts top_k
+};
+
+// Checks the weights like BindWeights and throws the same errors.
+WeightUse SummarizeUse(const TensorIndex& index, const ModelPlan& plan);
+
 }  // namespace lapidary

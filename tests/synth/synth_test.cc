@@ -130,8 +130,8 @@ TEST_F(SynthTest, CancelledWorkLeavesNoModelBehind) {
 }
 
 TEST_F(SynthTest, MoreThanTheDiskHoldsIsRefusedAtOnce) {
-  // 2^24 x 2^20 elements in the table alone: 32 TiB.
-  const std::string config = R"({"model_type": "gemma4_text", "vocab_size": 16777216, "hidden_size": 1048576,
+  // 2^24 x 2^17 elements in the table alone: 4 TiB.
+  const std::string config = R"({"model_type": "gemma4_text", "vocab_size": 16777216, "hidden_size": 131072,
                                  "num_hidden_layers": 1, "hidden_size_per_layer_input": 0})";
   EXPECT_EQ(KindOf([&] { WriteSynthCheckpoint(config, folder(), 1, nullptr); }), ErrorKind::kOutOfMemory);
   EXPECT_TRUE(fs::is_empty(folder_));
