@@ -1,5 +1,5 @@
-// The bits of a row's logits must not depend on how the prompt was cut, on the number of threads, on other rows of the step, or
-// on whether other rows stopped early.
+// The bits of a row's logits must not depend on how the prompt was cut, on the number of threads, on other rows of the
+// step, or on whether other rows stopped early.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,9 @@ bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
 
 class RowInvarianceTest : public testing::TestWithParam<std::tuple<std::string, DType>> {
  protected:
-  std::unique_ptr<Backend> Load(int threads) { return LoadCpuBackend(TestData(std::get<0>(GetParam())), {threads}, {}); }
+  std::unique_ptr<Backend> Load(int threads) {
+    return LoadCpuBackend(TestData(std::get<0>(GetParam())), {threads}, {});
+  }
   DType kv_type() const { return std::get<1>(GetParam()); }
 };
 
@@ -43,7 +45,8 @@ TEST_P(RowInvarianceTest, ChunksOfAPrompt) {
   ModelRunner runner(*backend, kv_type(), 1, 1024);
   const Ids prompt = MakePrompt(runner.vocab(), kLength, 5);
   const std::vector<float> whole = runner.Prefill(0, prompt);
-  for (int64_t chunk : {1, 7, 16, 512}) EXPECT_TRUE(SameBits(runner.Prefill(0, prompt, {.chunk = chunk}), whole)) << chunk;
+  for (int64_t chunk : {1, 7, 16, 512})
+    EXPECT_TRUE(SameBits(runner.Prefill(0, prompt, {.chunk = chunk}), whole)) << chunk;
 }
 
 TEST_P(RowInvarianceTest, EveryPositionOfAPrompt) {
@@ -51,7 +54,8 @@ TEST_P(RowInvarianceTest, EveryPositionOfAPrompt) {
   ModelRunner runner(*backend, kv_type(), 1, 1024);
   const Ids prompt = MakePrompt(runner.vocab(), 150, 6);
   const std::vector<float> whole = runner.Prefill(0, prompt, {.all_logits = true});
-  for (int64_t chunk : {1, 7}) EXPECT_TRUE(SameBits(runner.Prefill(0, prompt, {.chunk = chunk, .all_logits = true}), whole)) << chunk;
+  for (int64_t chunk : {1, 7})
+    EXPECT_TRUE(SameBits(runner.Prefill(0, prompt, {.chunk = chunk, .all_logits = true}), whole)) << chunk;
 }
 
 TEST_P(RowInvarianceTest, Threads) {
@@ -81,8 +85,8 @@ TEST_P(RowInvarianceTest, StoppingPromptTokensEarly) {
 TEST_P(RowInvarianceTest, AloneAndInABatch) {
   const auto backend = Load(2);
   ModelRunner runner(*backend, kv_type(), 4, 1024);
-  const std::vector<Ids> prompts = {MakePrompt(runner.vocab(), 3, 1), MakePrompt(runner.vocab(), 64, 2), MakePrompt(runner.vocab(), 130, 3),
-                                    MakePrompt(runner.vocab(), 555, 4)};
+  const std::vector<Ids> prompts = {MakePrompt(runner.vocab(), 3, 1), MakePrompt(runner.vocab(), 64, 2),
+                                    MakePrompt(runner.vocab(), 130, 3), MakePrompt(runner.vocab(), 555, 4)};
   std::vector<std::vector<float>> alone;
   for (int s = 0; s < 4; ++s) {
     const Ids& prompt = prompts[static_cast<size_t>(s)];
@@ -91,11 +95,13 @@ TEST_P(RowInvarianceTest, AloneAndInABatch) {
   }
   for (int s = 0; s < 4; ++s) runner.Prefill(s, prompts[static_cast<size_t>(s)]);
   const auto at = [&](size_t s) { return static_cast<int64_t>(prompts[s].size()); };
-  const std::vector<float> together =
-      runner.Step({{0, at(0), {20, 21, 22}}, {1, at(1), {20, 21, 22}}, {2, at(2), {20, 21, 22}}, {3, at(3), {20, 21, 22}}}, {2, 5, 8, 11});
+  const std::vector<float> together = runner.Step(
+      {{0, at(0), {20, 21, 22}}, {1, at(1), {20, 21, 22}}, {2, at(2), {20, 21, 22}}, {3, at(3), {20, 21, 22}}},
+      {2, 5, 8, 11});
   const size_t vocab = static_cast<size_t>(runner.vocab());
   for (size_t s = 0; s < 4; ++s) {
-    const std::vector<float> row(together.begin() + static_cast<ptrdiff_t>(s * vocab), together.begin() + static_cast<ptrdiff_t>((s + 1) * vocab));
+    const std::vector<float> row(together.begin() + static_cast<ptrdiff_t>(s * vocab),
+                                 together.begin() + static_cast<ptrdiff_t>((s + 1) * vocab));
     EXPECT_TRUE(SameBits(row, alone[s])) << s;
   }
 }
@@ -109,16 +115,19 @@ TEST_P(RowInvarianceTest, FieldReport20ChunksAroundTheWindow) {
     const Ids prompt = MakePrompt(runner.vocab(), static_cast<size_t>(length), 9);
     const std::vector<float> one_by_one = runner.Prefill(0, prompt, {.chunk = 1});
     for (int64_t chunk : {int64_t{7}, window, window + 1, int64_t{2048}}) {
-      EXPECT_TRUE(SameBits(runner.Prefill(0, prompt, {.chunk = chunk}), one_by_one)) << length << " in chunks of " << chunk;
+      EXPECT_TRUE(SameBits(runner.Prefill(0, prompt, {.chunk = chunk}), one_by_one))
+          << length << " in chunks of " << chunk;
     }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(, RowInvarianceTest,
-                         testing::Combine(testing::Values("e2b-mini", "e4b-mini", "dense-mini", "moe-mini"), testing::Values(DType::kF32, DType::kBF16)),
+                         testing::Combine(testing::Values("e2b-mini", "e4b-mini", "dense-mini", "moe-mini"),
+                                          testing::Values(DType::kF32, DType::kBF16)),
                          [](const auto& param) {
                            const std::string& shape = std::get<0>(param.param);
-                           return shape.substr(0, shape.find('-')) + "_" + std::string(NameOf(std::get<1>(param.param)));
+                           return shape.substr(0, shape.find('-')) + "_" +
+                                  std::string(NameOf(std::get<1>(param.param)));
                          });
 
 }  // namespace

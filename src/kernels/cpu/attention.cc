@@ -240,6 +240,8 @@ namespace {
 
 // Rows of one sequence that share a pass over its keys and values.
 constexpr size_t kTileRowsMax = 8;
+// Query elements times segments below which one thread does it all.
+constexpr size_t kParallelElements = 1024;
 
 struct Work {
   const AttentionShape& shape;
@@ -331,7 +333,7 @@ void AttendSegments(ThreadPool& pool, AttentionScratch& scratch, const Work& wor
   const size_t state_floats = StateFloats(work.group, work.d), packed_floats = work.group * work.packed_columns;
   scratch.partials.resize(std::max(scratch.partials.size(), (tasks.size() + 1) * state_floats));
   float* partials = scratch.partials.data();
-  pool.ParallelFor(tasks.size(), 1, [&](size_t begin, size_t end, int thread) {
+  const auto attend = [&](size_t begin, size_t end, int thread) {
     std::vector<float>& memory = scratch.threads[static_cast<size_t>(thread)];
     memory.resize(std::max(memory.size(), packed_floats));
     for (size_t t = begin; t < end; ++t) {
@@ -341,7 +343,13 @@ void AttendSegments(ThreadPool& pool, AttentionScratch& scratch, const Work& wor
       ClearState(StateAt(partials + t * state_floats, work.group), work.group, work.d);
       AttendSegment(work, task.row, 1, task.kv_head, task.segment, memory.data(), partials + t * state_floats);
     }
-  });
+  };
+  // A single short segment is done before the other threads have started.
+  if (tasks.size() == 1 || tasks.size() * work.group * work.d < kParallelElements) {
+    attend(0, tasks.size(), 0);
+  } else {
+    pool.ParallelFor(tasks.size(), 1, attend);
+  }
   const SoftmaxState total = StateAt(partials + tasks.size() * state_floats, work.group);
   for (size_t t = 0; t < tasks.size();) {
     const SegmentTask first = tasks[t];

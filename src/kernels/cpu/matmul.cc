@@ -91,6 +91,13 @@ HWY_EXPORT(PackRows);
 HWY_EXPORT(MatmulOutputs);
 HWY_EXPORT(TargetName);
 
+namespace {
+
+// Below this many multiplications one thread is done before the others have started.
+constexpr size_t kParallelProducts = 100000;
+
+}  // namespace
+
 MatmulScratch::~MatmulScratch() { std::free(data_); }
 
 float* MatmulScratch::Get(size_t floats) {
@@ -120,13 +127,16 @@ void Matmul(ThreadPool& pool, MatmulScratch& scratch, const float* x, int64_t ro
   }
   const auto outputs = HWY_DYNAMIC_DISPATCH(MatmulOutputs);
   const size_t grain = HWY_DYNAMIC_DISPATCH(Grain)();
-  pool.Run([&](int thread) {
+  const auto part = [&](int thread, int threads) {
     for (const MatmulTarget& target : targets) {
-      const auto [begin, end] =
-          ThreadPool::Part(static_cast<size_t>(target.weight.rows), grain, thread, pool.threads());
+      const auto [begin, end] = ThreadPool::Part(static_cast<size_t>(target.weight.rows), grain, thread, threads);
       if (begin < end) outputs(packed, m, target, begin, end);
     }
-  });
+  };
+  size_t all_outputs = 0;
+  for (const MatmulTarget& target : targets) all_outputs += static_cast<size_t>(target.weight.rows);
+  if (m * k * all_outputs < kParallelProducts) return part(0, 1);
+  pool.Run([&](int thread) { part(thread, pool.threads()); });
 }
 
 std::string SimdTargetName() { return HWY_DYNAMIC_DISPATCH(TargetName)(); }
