@@ -13,6 +13,7 @@
 #include "base/thread_pool.h"
 #include "checkpoint/tensor_index.h"
 #include "kernels/cpu/matmul.h"
+#include "kernels/cpu/simd_dispatch.h"
 #include "model/config.h"
 #include "model/model_weights.h"
 

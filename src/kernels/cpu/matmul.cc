@@ -76,8 +76,6 @@ void MatmulOutputs(const float* packed, size_t rows, const MatmulTarget& target,
   }
 }
 
-std::string TargetName() { return hwy::TargetName(HWY_TARGET); }
-
 }  // namespace HWY_NAMESPACE
 }  // namespace lapidary::cpu
 HWY_AFTER_NAMESPACE();
@@ -89,7 +87,6 @@ HWY_EXPORT(PackedStride);
 HWY_EXPORT(Grain);
 HWY_EXPORT(PackRows);
 HWY_EXPORT(MatmulOutputs);
-HWY_EXPORT(TargetName);
 
 namespace {
 
@@ -138,8 +135,6 @@ void Matmul(ThreadPool& pool, MatmulScratch& scratch, const float* x, int64_t ro
   if (m * k * all_outputs < kParallelProducts) return part(0, 1);
   pool.Run([&](int thread) { part(thread, pool.threads()); });
 }
-
-std::string SimdTargetName() { return HWY_DYNAMIC_DISPATCH(TargetName)(); }
 
 }  // namespace lapidary::cpu
 #endif  // HWY_ONCE

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
 
 #include "base/dtype.h"
 #include "base/thread_pool.h"
@@ -46,8 +45,5 @@ class MatmulScratch {
 // to kTileRows rows, then once for every further 128 rows or so from cache. Call from one thread.
 void Matmul(ThreadPool& pool, MatmulScratch& scratch, const float* x, int64_t rows, int64_t cols,
             std::span<const MatmulTarget> targets);
-
-// The instruction set that the kernels run on here, e.g. "AVX3".
-std::string SimdTargetName();
 
 }  // namespace lapidary::cpu
