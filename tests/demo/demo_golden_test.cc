@@ -1,0 +1,110 @@
+// The bundled demo model against transformers and tokenizers: logits, greedy ids, token ids, facts and chat turns.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backends/cpu/cpu_backend.h"
+#include "base/json.h"
+#include "base/mapped_file.h"
+#include "checkpoint/tensor_index.h"
+#include "generation/text_generator.h"
+#include "testing/model_runner.h"
+
+namespace lapidary {
+namespace {
+
+constexpr float kLogitTolerance = 2e-3f;
+constexpr double kMargin = 2e-3;  // greedy ids bind up to the first margin below this
+
+std::string DemoFolder() { return LAPIDARY_SOURCE_DIR "/models/demo"; }
+
+Json ReadJson(const std::string& name) { return ParseJson(ReadFile(TestData(name)), name); }
+
+using Ids = std::vector<int32_t>;
+
+class DemoModelTest : public testing::Test {
+ protected:
+  std::unique_ptr<Backend> backend_ = LoadCpuBackend(DemoFolder(), {2}, {});
+};
+
+TEST_F(DemoModelTest, LogitsAreThoseOfTransformers) {
+  const MappedFile file = MappedFile::Open(TestData("demo_golden.safetensors"));
+  const Json prompts = ReadJson("demo_golden.json")["prompts"];
+  ModelRunner runner(*backend_, DType::kF32, 1, 1024);
+  size_t compared = 0;
+  for (const StoredTensor& t : ParseSafetensors(file.bytes(), file.path())) {
+    const std::string prompt = t.name.substr(0, t.name.find('.'));
+    std::vector<float> wanted(static_cast<size_t>(t.elements()));
+    std::memcpy(wanted.data(), t.bytes.data(), t.bytes.size());
+    const auto found = runner.Prefill(0, prompts[prompt]["ids"].get<Ids>(),
+                                      {.chunk = 100, .all_logits = prompts[prompt]["logits"] == "all"});
+    EXPECT_THAT(found, testing::Pointwise(testing::FloatNear(kLogitTolerance), wanted)) << prompt;
+    ++compared;
+  }
+  EXPECT_EQ(compared, prompts.size());
+}
+
+TEST_F(DemoModelTest, GreedyIdsAreThoseOfTransformers) {
+  TextGenerator generator(DemoFolder(), *backend_, {.max_context = 1024});
+  const Json prompts = ReadJson("demo_golden.json")["prompts"];
+  EXPECT_FALSE(prompts.empty());
+  for (const auto& [name, prompt] : prompts.items()) {
+    const auto margins = prompt["margin"].get<std::vector<double>>();
+    auto wanted = prompt["greedy"].get<Ids>();
+    size_t binding = 0;
+    while (binding < margins.size() && margins[binding] >= kMargin) ++binding;
+    ASSERT_GT(binding, 10u) << name;
+    wanted.resize(binding);
+    GenerateOptions options;
+    options.max_new_tokens = static_cast<int64_t>(binding);
+    options.ignore_eos = true;
+    EXPECT_EQ(generator.GenerateFromIds(prompt["ids"].get<Ids>(), options, {}).ids, wanted) << name;
+  }
+}
+
+TEST_F(DemoModelTest, KnowsItsFacts) {
+  TextGenerator generator(DemoFolder(), *backend_, {.max_context = 64});
+  const Json facts = ReadJson("demo_facts.json");
+  EXPECT_GE(facts.size(), 10u);
+  for (const Json& fact : facts) {
+    GenerateOptions options;
+    options.max_new_tokens = 12;
+    const std::string text = generator.Generate(fact["prompt"].get<std::string>(), options, {}).text;
+    EXPECT_THAT(text, testing::StartsWith(fact["expect"].get<std::string>())) << fact["prompt"];
+  }
+}
+
+TEST_F(DemoModelTest, EndsItsChatTurns) {
+  TextGenerator generator(DemoFolder(), *backend_, {.max_context = 512});
+  for (const Json& chat : ReadJson("demo_chat.json")) {
+    Ids wanted = generator.tokenizer()->Encode(chat["expect"].get<std::string>());
+    ASSERT_EQ(wanted.back(), chat["end_id"].get<int32_t>());
+    wanted.pop_back();  // the end is not part of the answer
+    GenerateOptions options;
+    options.max_new_tokens = 120;
+    const GenerateResult result = generator.Generate(chat["prompt"].get<std::string>(), options, {});
+    EXPECT_EQ(result.ids, wanted) << chat["prompt"] << " gave " << result.text;
+    EXPECT_EQ(result.finish, FinishReason::kStop);
+  }
+}
+
+TEST(DemoTokenizerTest, IdsAndTextAreThoseOfTokenizers) {
+  const Tokenizer tokenizer = Tokenizer::Load(DemoFolder() + "/tokenizer.json");
+  const Json golden = ReadJson("demo_tokenizer.json");
+  for (const Json& text : golden["encode"]) {
+    EXPECT_EQ(tokenizer.Encode(text["text"].get<std::string>()), text["ids"].get<Ids>()) << text["text"];
+  }
+  for (const Json& list : golden["decode"]) {
+    const auto ids = list["ids"].get<Ids>();
+    EXPECT_EQ(tokenizer.Decode(ids), list["text"].get<std::string>()) << list["ids"];
+    EXPECT_EQ(tokenizer.Decode(ids, true), list["text_skip_special"].get<std::string>()) << list["ids"];
+  }
+}
+
+}  // namespace
+}  // namespace lapidary
