@@ -147,30 +147,9 @@ class HeaderReader {
   const std::string& path_;
 };
 
-// Tensor name -> shard file name, as `model.safetensors.index.json` lists them.
-using WeightMap = std::vector<std::pair<std::string, std::string>>;
-
 bool IsPlainFileName(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.size() <= 255 &&
          name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
-}
-
-WeightMap ParseIndex(std::string_view text, const std::string& path) {
-  const Json json = ParseJson(text, path);
-  const auto map = json.is_object() ? json.find("weight_map") : json.end();
-  if (!json.is_object() || map == json.end() || !map->is_object() || map->empty()) {
-    Throw(ErrorKind::kCorruptFile, path + ": found no weight_map, wanted an object of tensor names and shard files");
-  }
-  WeightMap weights;
-  weights.reserve(map->size());
-  for (const auto& [tensor, shard] : map->items()) {
-    if (!shard.is_string() || !IsPlainFileName(shard.get_ref<const std::string&>())) {
-      Throw(ErrorKind::kCorruptFile, path + ": weight_map: tensor \"" + Printable(tensor) + "\": found " +
-                                         Printable(shard.dump()) + ", wanted the name of a file in the same folder");
-    }
-    weights.emplace_back(tensor, shard.get<std::string>());
-  }
-  return weights;
 }
 
 // Also true for what cannot be looked at: opening it tells why.
@@ -208,6 +187,24 @@ std::vector<StoredTensor> ParseSafetensors(std::span<const std::byte> bytes, con
   return HeaderReader(bytes.subspan(kLengthBytes + length), path).Read(header);
 }
 
+WeightMap ParseWeightMap(std::string_view json_text, const std::string& path) {
+  const Json json = ParseJson(json_text, path);
+  const auto map = json.is_object() ? json.find("weight_map") : json.end();
+  if (!json.is_object() || map == json.end() || !map->is_object() || map->empty()) {
+    Throw(ErrorKind::kCorruptFile, path + ": found no weight_map, wanted an object of tensor names and shard files");
+  }
+  WeightMap weights;
+  weights.reserve(map->size());
+  for (const auto& [tensor, shard] : map->items()) {
+    if (!shard.is_string() || !IsPlainFileName(shard.get_ref<const std::string&>())) {
+      Throw(ErrorKind::kCorruptFile, path + ": weight_map: tensor \"" + Printable(tensor) + "\": found " +
+                                         Printable(shard.dump()) + ", wanted the name of a file in the same folder");
+    }
+    weights.emplace_back(tensor, shard.get<std::string>());
+  }
+  return weights;
+}
+
 TensorIndex TensorIndex::Open(const std::string& folder) {
   const std::filesystem::path base(folder);
   const std::filesystem::path single = base / "model.safetensors", index = base / "model.safetensors.index.json";
@@ -228,7 +225,7 @@ TensorIndex TensorIndex::Open(const std::string& folder) {
 
 void TensorIndex::OpenShards(const std::string& folder, const std::string& index) {
   const std::filesystem::path base(folder);
-  const WeightMap weights = ParseIndex(ReadFile(index, kMaxIndexBytes), index);
+  const WeightMap weights = ParseWeightMap(ReadFile(index, kMaxIndexBytes), index);
   std::set<std::string> shards;
   for (const auto& [tensor, shard] : weights) shards.insert(shard);
   for (const std::string& shard : shards) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/dtype.h"
@@ -54,5 +55,12 @@ class TensorIndex {
 // Parses one safetensors file held in `bytes` (exposed for tests and the fuzzer). `path` names it in errors.
 // In the order of the bytes, which the spans point at. Throws Error kCorruptFile, kUnsupported.
 std::vector<StoredTensor> ParseSafetensors(std::span<const std::byte> bytes, const std::string& path);
+
+// Tensor name and the file name of its shard.
+using WeightMap = std::vector<std::pair<std::string, std::string>>;
+
+// Parses the text of a `model.safetensors.index.json` (exposed for tests and the fuzzer). Shards are names of files in
+// the index's own folder. Throws Error kCorruptFile.
+WeightMap ParseWeightMap(std::string_view json_text, const std::string& path);
 
 }  // namespace lapidary
