@@ -66,6 +66,6 @@ function(lapidary_test name)
   if(ARG_LABELS)
     set(labels LABELS "${ARG_LABELS}")
   endif()
-  gtest_discover_tests(${name}_test TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
+  gtest_discover_tests(${name}_test TEST_PREFIX "${name}." NO_PRETTY_VALUES DISCOVERY_MODE PRE_TEST
                        PROPERTIES SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]" ${labels})
 endfunction()
