@@ -93,6 +93,18 @@ TEST_F(DemoModelTest, EndsItsChatTurns) {
   }
 }
 
+// Field report 20: a code from before the window is found again, however the prompt is cut.
+TEST_F(DemoModelTest, FieldReport20RemembersBeyondTheWindow) {
+  const Json golden = ParseJson(ReadFile(TestData("demo_golden.json")), "demo_golden.json");
+  const auto text = golden["prompts"]["long"]["text"].get<std::string>();
+  for (int64_t chunk : {1, 7, 64, 65, 512}) {
+    TextGenerator generator(DemoFolder(), *backend_, {.step_tokens = chunk});
+    GenerateOptions options;
+    options.max_new_tokens = 12;
+    EXPECT_EQ(generator.Generate(text, options, {}).text, " The code is 6536.") << chunk;
+  }
+}
+
 TEST(DemoTokenizerTest, IdsAndTextAreThoseOfTokenizers) {
   const Tokenizer tokenizer = Tokenizer::Load(DemoFolder() + "/tokenizer.json");
   const Json golden = ReadJson("demo_tokenizer.json");

@@ -3,64 +3,29 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "backends/cpu/cpu_backend.h"
-#include "base/json.h"
-#include "base/mapped_file.h"
-#include "checkpoint/tensor_index.h"
+#include "testing/golden_file.h"
 #include "testing/model_runner.h"
 
 namespace lapidary {
 namespace {
 
-// Tolerances of the reference itself: how far float32 in another order of summation may lie.
-constexpr float kLogitTolerance = 2e-3f;
-constexpr double kHiddenTolerance = 1e-4;  // relative, by norm
-constexpr double kMargin = 2e-3;           // greedy ids bind up to the first margin below this
-
-class Golden {
- public:
-  explicit Golden(const std::string& name)
-      : file_(MappedFile::Open(TestData(name) + "/golden.safetensors")),
-        meta_(ParseJson(ReadFile(TestData(name) + "/golden.json"), "golden.json")) {
-    for (const StoredTensor& t : ParseSafetensors(file_.bytes(), file_.path())) tensors_.emplace(t.name, t);
-  }
-  std::vector<float> Tensor(const std::string& name) const {
-    const StoredTensor& t = tensors_.at(name);
-    std::vector<float> out(static_cast<size_t>(t.elements()));
-    std::memcpy(out.data(), t.bytes.data(), t.bytes.size());
-    return out;
-  }
-  bool Has(const std::string& name) const { return tensors_.count(name) > 0; }
-  const Json& Prompts() const { return meta_["prompts"]; }
-
- private:
-  MappedFile file_;
-  Json meta_;
-  std::map<std::string, StoredTensor> tensors_;
-};
+// Of the logits of all positions, by norm: about twice what is found. A rounded key may choose another expert, which
+// costs moe-mini a whole row now and then.
+const std::map<std::string, double> kBF16CacheLogitTolerance = {
+    {"e2b-mini", 0.01}, {"e4b-mini", 0.025}, {"dense-mini", 0.01}, {"moe-mini", 0.08}};
 
 class MiniGoldenTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override { backend_ = LoadCpuBackend(TestData(GetParam()), {2}, {}); }
-  Golden golden_{GetParam()};
+  GoldenFile golden_{TestData(GetParam()) + "/golden.safetensors", TestData(GetParam()) + "/golden.json"};
   std::unique_ptr<Backend> backend_;
 };
-
-float LargestDifference(const std::vector<float>& a, const std::vector<float>& b) {
-  EXPECT_EQ(a.size(), b.size());
-  float largest = 0;
-  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    const float difference = std::abs(a[i] - b[i]);
-    if (!(difference <= largest)) largest = difference;  // a NaN counts as the largest
-  }
-  return largest;
-}
 
 TEST_P(MiniGoldenTest, LogitsOfEveryPosition) {
   ModelRunner runner(*backend_, DType::kF32, 1, 512);
@@ -68,6 +33,18 @@ TEST_P(MiniGoldenTest, LogitsOfEveryPosition) {
     const std::vector<float> logits =
         runner.Prefill(0, prompt["ids"].get<std::vector<int32_t>>(), {.all_logits = true});
     EXPECT_LE(LargestDifference(logits, golden_.Tensor(name + ".logits")), kLogitTolerance) << name;
+  }
+}
+
+// A bfloat16 cache rounds each key and value to 8 bits: relative 2^-9. docs/numerics.md states what that does to the
+// logits.
+TEST_P(MiniGoldenTest, LogitsWithABFloat16Cache) {
+  ModelRunner runner(*backend_, DType::kBF16, 1, 512);
+  for (const auto& [name, prompt] : golden_.Prompts().items()) {
+    const std::vector<float> logits =
+        runner.Prefill(0, prompt["ids"].get<std::vector<int32_t>>(), {.all_logits = true});
+    EXPECT_LE(RelativeDifference(logits, golden_.Tensor(name + ".logits")), kBF16CacheLogitTolerance.at(GetParam()))
+        << name;
   }
 }
 
@@ -97,13 +74,7 @@ TEST_P(MiniGoldenTest, HiddenStates) {
   EXPECT_EQ(collector.taps.size(), static_cast<size_t>(layers) + 1 + (golden_.Has("short.per_layer_inputs") ? 1 : 0));
   for (const auto& [name, found] : collector.taps) {
     const std::vector<float> wanted = golden_.Tensor("short." + name);
-    ASSERT_EQ(found.size(), wanted.size()) << name;
-    double difference = 0, norm = 0;
-    for (size_t i = 0; i < found.size(); ++i) {
-      difference += std::pow(double{found[i]} - wanted[i], 2);
-      norm += std::pow(double{wanted[i]}, 2);
-    }
-    EXPECT_LE(std::sqrt(difference / norm), kHiddenTolerance) << name;
+    EXPECT_LE(RelativeDifference(found, wanted), kHiddenTolerance) << name;
   }
 }
 
@@ -115,7 +86,7 @@ TEST_P(MiniGoldenTest, GreedyIds) {
     const auto margins = prompt["margin"].get<std::vector<double>>();
     std::vector<float> logits = runner.Prefill(0, ids);
     size_t checked = 0;
-    for (; checked < wanted.size() && margins[checked] >= kMargin; ++checked) {
+    for (; checked < wanted.size() && margins[checked] >= kGreedyMargin; ++checked) {
       ASSERT_EQ(Argmax(logits), wanted[checked]) << name << ", token " << checked;
       const int64_t position = static_cast<int64_t>(ids.size() + checked);
       logits = runner.Step({{0, position, {wanted[checked]}}}, {0});
