@@ -1,6 +1,5 @@
 #include "tokenizer/added_tokens.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "tokenizer/utf8.h"
@@ -92,8 +91,9 @@ std::vector<Stretch> AddedTokenMatcher::Split(std::string_view text, bool match_
     at = end;
     if (token.special && !match_special) continue;
     if (token.single_word && !StandsAlone(text.substr(0, begin), text.substr(end))) continue;
-    if (token.lstrip) begin = std::max(begin - TrailingSpaceBytes(text.substr(0, begin)), given);
+    if (token.lstrip) begin = given < begin ? begin - TrailingSpaceBytes(text.substr(given, begin - given)) : given;
     if (token.rstrip) end += LeadingSpaceBytes(text.substr(end));
+    if (begin >= end) continue;  // all of it is white space that the token before took
     if (given < begin) stretches.push_back({text.substr(given, begin - given), -1});
     stretches.push_back({text.substr(begin, end - begin), token.id});
     given = end;

@@ -96,13 +96,14 @@ class BpeModel::Encoder {
     Character before = {-1, 0, 0, true};
     for (size_t at = 0; at < text_.size();) {
       const CodePoint found = FirstCodePoint(text_.substr(at));
-      const Character character = model_.Classify(found.value == ' ' ? kSpaceMark : found.value);
+      const bool space = found.value == ' ';
+      const Character character = model_.Classify(space ? kSpaceMark : found.value);
       const bool cut = before.may_cut && character.may_cut && !model_.MayJoin(before.last, character.first);
       if (cut && at > piece_begin) {
         FinishPiece(text_.substr(piece_begin, at - piece_begin));
         piece_begin = at;
       }
-      AddSymbols(character, text_.substr(at, found.length_bytes), !before.may_cut);
+      AddSymbols(character, space ? kSpaceMarkUtf8 : text_.substr(at, found.length_bytes), !before.may_cut);
       before = character;
       at += found.length_bytes;
     }

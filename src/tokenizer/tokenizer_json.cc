@@ -1,6 +1,8 @@
 #include "tokenizer/tokenizer_json.h"
 
-#include <utility>
+#include <simdjson.h>
+
+#include <memory>
 
 #include "base/error.h"
 #include "tokenizer/vocabulary.h"
@@ -19,7 +21,9 @@ class Reader {
   Reader(TokenizerJson& out, const std::string& where) : out_(out), where_(where) {}
 
   void Read(simdjson::padded_string_view text) {
-    simdjson::ondemand::document document = out_.parser.iterate(text).value();
+    const auto parser = std::make_shared<simdjson::ondemand::parser>();
+    out_.storage = parser;  // owns the unescaped texts
+    simdjson::ondemand::document document = parser->iterate(text).value();
     object top = document.get_object();
     for (auto field : top) ReadPart(field.unescaped_key(), field.value());
     part_ = "the end";
@@ -110,7 +114,7 @@ class Reader {
       part_ = "model.dropout";
       if (!json.is_null() && json.get_double() != 0.0) Unsupported("found a number above 0, wanted none");
     } else if (key == "continuing_subword_prefix" || key == "end_of_word_suffix") {
-      part_ = "model.continuing_subword_prefix or end_of_word_suffix";
+      part_ = key[0] == 'c' ? "model.continuing_subword_prefix" : "model.end_of_word_suffix";
       if (!json.is_null() && !json.get_string().value().empty()) Unsupported("found a text, wanted none");
     }
   }

@@ -1,8 +1,7 @@
 #pragma once
 
-#include <simdjson.h>
-
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -32,7 +31,7 @@ struct TokenizerJson {
   // Throws Error kCorruptFile or kUnsupported, naming `where`.
   static TokenizerJson Parse(std::string_view text, const std::string& where);
 
-  std::vector<RawToken> vocabulary;  // the texts lie in `parser`
+  std::vector<RawToken> vocabulary;  // the texts lie in `storage`
   std::vector<RawMerge> merges;      // by rank
   std::vector<AddedToken> added_tokens;
   std::optional<std::string> unknown_token;
@@ -40,7 +39,7 @@ struct TokenizerJson {
   bool byte_fallback = false;
   bool ignore_merges = false;
   std::optional<std::string> bos_token;  // what the post-processor puts before a text
-  simdjson::ondemand::parser parser;
+  std::shared_ptr<const void> storage;
 };
 
 // The parts of tokenizer.json that say how text is cut and joined. Each takes the part's JSON text and throws Error

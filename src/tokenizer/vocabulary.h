@@ -17,7 +17,7 @@ inline uint32_t HashText(std::string_view text) {
   constexpr uint64_t kMultiplier = 0x9E3779B97F4A7C15;
   const char* at = text.data();
   size_t left = text.size();
-  uint64_t hash = left + 1;
+  uint64_t hash = (left + 1) * 0xD6E8FEB86659FD93;
   uint64_t word = 0;
   for (; left >= 8; left -= 8, at += 8) {
     std::memcpy(&word, at, 8);
