@@ -199,9 +199,9 @@ void BpeModel::MergeLong(std::vector<int32_t>& symbols) const {
   }
   std::make_heap(heap.begin(), heap.end(), std::greater<>());
   const auto update = [&](uint32_t left, uint32_t right) {
-    nodes[left].merge = merges_.Find(nodes[left].id, nodes[right].id);
-    if (nodes[left].merge.rank == Merge::kNone) return;
-    heap.push_back(static_cast<uint64_t>(nodes[left].merge.rank) << 32 | left);
+    const Merge merge = nodes[left].merge = merges_.Find(nodes[left].id, nodes[right].id);
+    if (merge.rank == Merge::kNone) return;
+    heap.push_back(static_cast<uint64_t>(merge.rank) << 32 | left);
     std::push_heap(heap.begin(), heap.end(), std::greater<>());
   };
   while (!heap.empty()) {
@@ -212,9 +212,7 @@ void BpeModel::MergeLong(std::vector<int32_t>& symbols) const {
     Node& node = nodes[at];
     if (node.id < 0 || node.merge.rank != rank) continue;
     Node& right = nodes[node.next];
-    node.id = node.merge.result;
-    node.merge = {};
-    node.next = right.next;
+    node = {node.merge.result, node.previous, right.next, Merge()};
     right.id = -1;
     if (node.next < count) nodes[node.next].previous = at;
     if (at > 0) update(node.previous, at);
