@@ -145,6 +145,15 @@ TEST(TokenizerTest, MissingFileIsNotFound) {
   }
 }
 
+TEST(TokenizerTest, DemoModelsTokenizer) {
+  const Tokenizer tokenizer = Tokenizer::Load(LAPIDARY_SOURCE_DIR "/models/demo/tokenizer.json");
+  EXPECT_EQ(tokenizer.bos_id(), 2);
+  EXPECT_EQ(tokenizer.Find("<turn|>"), 106);
+  const std::string text = "The capital of France is\n\n  \uae70 \U0001F60A";
+  EXPECT_EQ(tokenizer.Decode(tokenizer.Encode(text)), text);
+  EXPECT_THAT(tokenizer.Encode("<|turn>", {.add_bos = true}), ElementsAre(2, 105));
+}
+
 TEST(TokenizerTest, GoldenEncode) {
   const Tokenizer* tokenizer = RealTokenizer();
   SKIP_WITHOUT(tokenizer);
