@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 # Tests of the whole, not of one source.
-CROSS_CUTTING = {"consistency", "golden", "install", "tools", "support", "data", "fuzz"}
+CROSS_CUTTING = {"consistency", "demo", "golden", "install", "tools", "support", "data", "fuzz"}
 
 
 def test_of(source):
