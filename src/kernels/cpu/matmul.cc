@@ -18,9 +18,11 @@ HWY_BEFORE_NAMESPACE();
 namespace lapidary::cpu {
 namespace HWY_NAMESPACE {
 
-// Rows up to which a weight is read from memory just once, all rows at a time; beyond, columns are blocked outermost
-// so that a block of all activations stays in the second-level cache.
+// Rows up to which a weight is read from memory just once, all rows at a time.
 constexpr size_t kFewRows = 8;
+// Beyond, this many rows are taken together, columns outermost: a block of their activations (512 KB at most) stays in
+// the second-level cache. Zen 4, 2026-11-30: 128 beats 256 by 3 % (AVX2: 7 %) and 64 by 2 %.
+constexpr size_t kRowBlock = 128;
 
 size_t PackedStride(int64_t cols) { return PackedColumns(static_cast<size_t>(cols)); }
 size_t Grain() { return kTileOutputs; }
@@ -48,18 +50,22 @@ void MatmulPart(const float* packed, size_t rows, const MatmulTarget& target, si
   args.w_stride = k;
   args.out = target.out + n_begin;
   args.out_stride = static_cast<size_t>(target.out_stride);
-  // A part of the columns of some outputs; args.w and args.x stay at column 0.
-  const auto run = [&](const TileArgs<T>& at, size_t outputs, size_t begin, auto prefetch_tag) HWY_ATTR {
-    const size_t end = std::min(k, begin + block);
-    DotTiles<Load, decltype(prefetch_tag)::value>(at, rows, outputs, begin, end, begin > 0, kTileOutputs * k);
-  };
   if (rows > kFewRows) {
-    for (size_t begin = 0; begin < k; begin += block) run(args, n_end - n_begin, begin, std::false_type());
+    for (size_t row = 0; row < rows; row += kRowBlock) {
+      const size_t count = std::min(kRowBlock, rows - row), outputs = n_end - n_begin;
+      for (size_t begin = 0; begin < k; begin += block) {
+        DotTiles<Load, false>(args, count, outputs, begin, std::min(k, begin + block), begin > 0, 0);
+      }
+      args.x += count * args.x_stride;
+      args.out += count * args.out_stride;
+    }
     return;
   }
   for (size_t n = n_begin; n < n_end; n += kTileOutputs) {
     const size_t outputs = std::min<size_t>(kTileOutputs, n_end - n);
-    for (size_t begin = 0; begin < k; begin += block) run(args, outputs, begin, std::true_type());
+    for (size_t begin = 0; begin < k; begin += block) {
+      DotTiles<Load, true>(args, rows, outputs, begin, std::min(k, begin + block), begin > 0, kTileOutputs * k);
+    }
     args.w += outputs * k;
     args.out += outputs;
   }
