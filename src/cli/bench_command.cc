@@ -1,0 +1,132 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/error.h"
+#include "cli/bench_runs.h"
+#include "cli/command_line.h"
+#include "cli/json_output.h"
+#include "cli/parse_values.h"
+#include "cli/terminal.h"
+
+namespace lapidary {
+namespace {
+
+struct Options {
+  ModelOptions model;
+  std::string prefill = "512,2048", decode = "64", batch = "1";
+  int64_t depth = 0, prefill_chunk = 0;
+  int reps = 3;
+  bool json = false;
+};
+
+struct Machine {
+  int threads = 0;
+  double read_bandwidth = 0;  // bytes/s
+  double fma_peak = 0;        // flop/s
+};
+
+Machine MeasureMachine(const CliEnvironment& environment, int threads) {
+  Machine machine;
+  machine.threads = threads == 0 ? ThreadPool::DefaultThreads() : threads;
+  ThreadPool pool(machine.threads);
+  machine.read_bandwidth = environment.measure_read_bandwidth(pool);
+  machine.fma_peak = environment.measure_fma_peak(pool);
+  return machine;
+}
+
+Json RunJson(const BenchRun& run, const Machine& machine, int64_t weight_bytes) {
+  const bool prefill = run.test == BenchTest::kPrefill;
+  const auto steps = static_cast<double>(run.steps);
+  const double weight_rate = static_cast<double>(weight_bytes) * steps / run.seconds;
+  return {{"test", prefill ? "prefill" : "decode"},
+          {"tokens", run.tokens},
+          {"batch", run.batch},
+          {"depth", run.depth},
+          {"seconds", run.seconds},
+          {"tokens_per_s", static_cast<double>(run.tokens * run.batch) / run.seconds},
+          {"ms_per_step", run.seconds / steps * 1e3},
+          {"weight_bytes_per_step", weight_bytes},
+          {"weight_gb_s", weight_rate / 1e9},
+          {"bandwidth_share", prefill ? Json() : Json(weight_rate / machine.read_bandwidth)},
+          {"compute_share", prefill ? Json(run.flops / run.seconds / machine.fma_peak) : Json()}};
+}
+
+std::string BenchText(const Json& json) {
+  std::string text = fmt::format(
+      "{}\n{}, {} threads; reads {:.1f} GB/s, float32 FMA peak {:.0f} GFLOP/s; loaded in {:.2f} s\n"
+      "test     tokens  batch   depth   seconds  tokens/s   ms/step  weights GB/s  share of peak\n",
+      json["model"].get<std::string>(), json["device"].get<std::string>(), json["threads"].get<int>(),
+      json["read_bandwidth_gb_s"].get<double>(), json["peak_gflop_s"].get<double>(), json["load_s"].get<double>());
+  for (const Json& r : json["results"]) {
+    const bool decode = r["test"] == "decode";
+    text +=
+        fmt::format("{:<8} {:>6}  {:>5}  {:>6}  {:>8.3f}  {:>8.1f}  {:>8.2f}  {:>12.2f}  {:>5.1f} % of {}\n",
+                    r["test"].get<std::string>(), r["tokens"].get<int64_t>(), r["batch"].get<int64_t>(),
+                    r["depth"].get<int64_t>(), r["seconds"].get<double>(), r["tokens_per_s"].get<double>(),
+                    r["ms_per_step"].get<double>(), r["weight_gb_s"].get<double>(),
+                    100 * r[decode ? "bandwidth_share" : "compute_share"].get<double>(), decode ? "bandwidth" : "FMA");
+  }
+  return text;
+}
+
+// An empty list is no test of that kind.
+std::vector<int64_t> Counts(const std::string& text, const char* what) {
+  return text.empty() || text == "0" ? std::vector<int64_t>{} : ParseCounts(text, what);
+}
+
+void RunBench(const Options& o, const CliEnvironment& environment) {
+  BenchPlan plan{.prefill = Counts(o.prefill, "-p"),
+                 .decode = Counts(o.decode, "-n"),
+                 .batch = ParseCounts(o.batch, "-b"),
+                 .depth = o.depth,
+                 .reps = o.reps,
+                 .step_tokens = PrefillChunk(o.prefill_chunk, 256),
+                 .kv_type = o.model.kv_dtype()};
+  CatchInterrupt();
+  const auto start = std::chrono::steady_clock::now();
+  const std::unique_ptr<Backend> backend = LoadBackend(environment, o.model);
+  const double load_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  CheckBenchPlan(plan, backend->plan().config, o.model.ctx);
+  const Machine machine = MeasureMachine(environment, o.model.threads);
+  Json results = Json::array();
+  {
+    ProgressBar bar(ProgressUnit::kTokens);
+    for (const BenchRun& run : RunBenchPlan(plan, *backend, bar.function())) {
+      results.push_back(RunJson(run, machine, backend->WeightBytesPerStep()));
+    }
+  }
+  const Json json = {{"model", o.model.folder},
+                     {"device", backend->Description()},
+                     {"threads", machine.threads},
+                     {"read_bandwidth_gb_s", machine.read_bandwidth / 1e9},
+                     {"peak_gflop_s", machine.fma_peak / 1e9},
+                     {"load_s", load_s},
+                     {"results", results}};
+  Print(o.json ? ToText(json) : BenchText(json));
+}
+
+}  // namespace
+
+void AddBenchCommand(CommandLine& line) {
+  auto o = std::make_shared<Options>();
+  CLI::App& command = *line.app.add_subcommand("bench", "Measures prefill and decode against what the machine can do");
+  command.add_option("-p,--prefill", o->prefill, "Prompt lengths; 0: none")->type_name("N,N...");
+  command.add_option("-n,--decode", o->decode, "Tokens to decode; 0: none")->type_name("N,N...");
+  command.add_option("-b,--batch", o->batch, "Sequences decoded together")->type_name("N,N...");
+  command.add_option("--depth", o->depth, "Tokens that are in the cache before each test")
+      ->type_name("N")
+      ->check(CLI::NonNegativeNumber);
+  command.add_option("--reps", o->reps, "Times each test is run; the median counts")->check(CLI::Range(1, 1000));
+  AddPrefillChunkOption(command, o->prefill_chunk);
+  command.add_flag("--json", o->json, "Print one JSON object");
+  AddModelOptions(command, o->model, line.environment);
+  command.footer(
+      "Examples:\n"
+      "  lapidary bench -m DIR\n"
+      "  lapidary bench -m DIR -p 512 -n 64 -b 1,4 --depth 4096 --json");
+  command.callback([&line, o] { line.run = [&line, o] { RunBench(*o, line.environment); }; });
+}
+
+}  // namespace lapidary

@@ -1,0 +1,143 @@
+#include "cli/bench_runs.h"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "base/error.h"
+#include "cli/direct_runner.h"
+#include "sampling/sampler.h"
+
+namespace lapidary {
+namespace {
+
+int64_t Largest(const std::vector<int64_t>& values) {
+  return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
+}
+
+class Bench {
+ public:
+  Bench(const BenchPlan& plan, Backend& backend, const ProgressFn& progress)
+      : plan_(plan),
+        vocab_(backend.plan().vocab()),
+        progress_(progress),
+        runner_(backend,
+                {.sequences = static_cast<int>(plan.decode.empty() ? 1 : Largest(plan.batch)),
+                 .depth = plan.depth,
+                 .beyond = std::max(Largest(plan.prefill), Largest(plan.decode)),
+                 .step_tokens = plan.step_tokens},
+                plan.kv_type) {}
+
+  std::vector<BenchRun> Run() {
+    std::vector<BenchRun> runs;
+    for (const int64_t tokens : plan_.prefill) {
+      const std::vector<int32_t> ids = ArbitraryIds(tokens, vocab_, 1);
+      runs.push_back(Measure({.test = BenchTest::kPrefill, .tokens = tokens, .depth = plan_.depth}, "prefill",
+                             [&](int64_t count) { Prefill(std::span(ids).first(static_cast<size_t>(count))); }));
+    }
+    for (const int64_t tokens : plan_.decode) {
+      for (const int64_t batch : plan_.batch) {
+        runs.push_back(Measure({.test = BenchTest::kDecode, .tokens = tokens, .batch = batch, .depth = plan_.depth},
+                               "decode", [&](int64_t count) { Decode(count, batch); }));
+      }
+    }
+    return runs;
+  }
+
+ private:
+  // Brings the first `batch` sequences to `depth`.
+  void Rewind(int64_t batch) {
+    const std::vector<int32_t> ids = ArbitraryIds(plan_.depth, vocab_, 2);
+    for (; filled_ < batch; ++filled_) {
+      for (int64_t first = 0; first < plan_.depth; first += plan_.step_tokens) {
+        progress_("fill", static_cast<uint64_t>(first), static_cast<uint64_t>(plan_.depth));
+        const int64_t rows = std::min(plan_.step_tokens, plan_.depth - first);
+        runner_.Fill(static_cast<int>(filled_),
+                     std::span(ids).subspan(static_cast<size_t>(first), static_cast<size_t>(rows)));
+      }
+    }
+    for (int64_t s = 0; s < batch; ++s) runner_.Truncate(static_cast<int>(s), plan_.depth);
+  }
+
+  BenchRun Measure(BenchRun run, const char* name, const std::function<void(int64_t tokens)>& test) {
+    // The first step of a kind touches weights, scratch memory and threads: it does not count.
+    Rewind(run.batch);
+    test(run.test == BenchTest::kPrefill ? std::min(run.tokens, plan_.step_tokens) : 1);
+    std::vector<double> seconds;
+    for (int rep = 0; rep < plan_.reps; ++rep) {
+      stage_ = name;
+      rep_ = rep;
+      Rewind(run.batch);
+      runner_.TakeWork();
+      const auto start = std::chrono::steady_clock::now();
+      test(run.tokens);
+      seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    }
+    const DirectRunner::Work work = runner_.TakeWork();
+    run.steps = work.steps;
+    run.flops = work.flops;
+    std::sort(seconds.begin(), seconds.end());
+    const size_t middle = seconds.size() / 2;
+    run.seconds = seconds.size() % 2 ? seconds[middle] : (seconds[middle - 1] + seconds[middle]) / 2;
+    return run;
+  }
+
+  // Also where Ctrl-C is noticed.
+  void ShowRep() const { progress_(stage_, static_cast<uint64_t>(rep_), static_cast<uint64_t>(plan_.reps)); }
+
+  void Prefill(std::span<const int32_t> ids) {
+    while (!ids.empty()) {
+      const size_t rows = std::min(ids.size(), static_cast<size_t>(plan_.step_tokens));
+      ShowRep();
+      runner_.Run(0, ids.first(rows), rows == ids.size() ? 1 : 0, nullptr);
+      ids = ids.subspan(rows);
+    }
+  }
+
+  // Greedy, as a user would decode: the choice is part of the step.
+  void Decode(int64_t tokens, int64_t batch) {
+    std::vector<int32_t> ids = ArbitraryIds(batch, vocab_, 3);
+    for (int64_t i = 0; i < tokens; ++i) {
+      ShowRep();
+      const std::span<float> logits = runner_.Decode(ids);
+      for (size_t s = 0; s < ids.size(); ++s) {
+        ids[s] = Argmax(logits.subspan(s * static_cast<size_t>(vocab_), static_cast<size_t>(vocab_)));
+      }
+    }
+  }
+
+  const BenchPlan& plan_;
+  int64_t vocab_;
+  const ProgressFn& progress_;
+  DirectRunner runner_;
+  const char* stage_ = "warm up";
+  int rep_ = 0;
+  int64_t filled_ = 0;  // sequences that have their `depth` tokens
+};
+
+}  // namespace
+
+void CheckBenchPlan(const BenchPlan& plan, const Config& config, int64_t ctx) {
+  const int64_t context = ctx == 0 ? config.max_position_embeddings : std::min(ctx, config.max_position_embeddings);
+  if (plan.prefill.empty() && plan.decode.empty()) {
+    Throw(ErrorKind::kInvalidArgument, "bench: found no test, wanted prompt lengths or tokens to decode");
+  }
+  const int64_t longest = plan.depth + std::max(Largest(plan.prefill), Largest(plan.decode));
+  if (longest > context) {
+    Throw(ErrorKind::kInvalidArgument, "bench: found " + std::to_string(longest) +
+                                           " tokens of depth and test, wanted at most the context of " +
+                                           std::to_string(context));
+  }
+  constexpr int64_t kMostSequences = 1024;
+  if (Largest(plan.batch) > kMostSequences) {
+    Throw(ErrorKind::kInvalidArgument,
+          "-b: found " + std::to_string(Largest(plan.batch)) + ", wanted at most " + std::to_string(kMostSequences));
+  }
+}
+
+std::vector<BenchRun> RunBenchPlan(const BenchPlan& plan, Backend& backend, const ProgressFn& progress) {
+  return Bench(plan, backend, progress).Run();
+}
+
+}  // namespace lapidary

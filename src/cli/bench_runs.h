@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backends/backend.h"
+#include "base/progress.h"
+
+namespace lapidary {
+
+struct BenchPlan {
+  std::vector<int64_t> prefill;  // prompt lengths
+  std::vector<int64_t> decode;   // tokens
+  std::vector<int64_t> batch;    // of decode
+  int64_t depth = 0;             // tokens in the cache of each sequence before a test
+  int reps = 3;
+  int64_t step_tokens = 256;  // rows of one prefill step
+  DType kv_type = DType::kF32;
+};
+
+enum class BenchTest : uint8_t { kPrefill, kDecode };
+
+struct BenchRun {
+  BenchTest test = BenchTest::kPrefill;
+  int64_t tokens = 0;  // of each sequence
+  int64_t batch = 1;
+  int64_t depth = 0;
+  double seconds = 0;  // median
+  int64_t steps = 0;
+  double flops = 0;  // executed in one repetition
+};
+
+// Throws Error kInvalidArgument: nothing to do, or longer than the context (`ctx`, 0: the model's).
+void CheckBenchPlan(const BenchPlan& plan, const Config& config, int64_t ctx);
+
+// Runs every test on its own K/V, which this call allocates. Token ids are arbitrary but always the same.
+std::vector<BenchRun> RunBenchPlan(const BenchPlan& plan, Backend& backend, const ProgressFn& progress);
+
+}  // namespace lapidary

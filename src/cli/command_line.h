@@ -1,0 +1,62 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "base/dtype.h"
+#include "cli/cli.h"
+
+namespace lapidary {
+
+// A command line that no command can make sense of: exit status 2.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// What the commands register with. Parsing sets `run` to the chosen command.
+struct CommandLine {
+  CLI::App& app;
+  const CliEnvironment& environment;
+  std::function<void()> run;
+};
+
+// The options that commands share.
+struct ModelOptions {
+  std::string folder;
+  std::string device = "auto";
+  int threads = 0;
+  std::string kv_type = "f32";
+  int64_t ctx = 0;
+
+  DType kv_dtype() const { return kv_type == "bf16" ? DType::kBF16 : DType::kF32; }
+};
+
+void AddFolderOption(CLI::App& command, ModelOptions& options, const CliEnvironment& environment);
+void AddThreadsOption(CLI::App& command, int& threads);
+void AddContextOption(CLI::App& command, ModelOptions& options);
+// All of ModelOptions.
+void AddModelOptions(CLI::App& command, ModelOptions& options, const CliEnvironment& environment);
+void AddPrefillChunkOption(CLI::App& command, int64_t& rows);
+
+// Loads with a progress bar.
+std::unique_ptr<Backend> LoadBackend(const CliEnvironment& environment, const ModelOptions& options);
+
+// `rows` of --prefill-chunk, 0: `otherwise`. Throws Error kInvalidArgument when negative.
+int64_t PrefillChunk(int64_t rows, int64_t otherwise);
+
+// One for each command, in its own file.
+void AddGenerateCommand(CommandLine& line);
+void AddLogitsCommand(CommandLine& line);
+void AddTokenizeCommand(CommandLine& line);
+void AddDetokenizeCommand(CommandLine& line);
+void AddBenchCommand(CommandLine& line);
+void AddInspectCommand(CommandLine& line);
+void AddSynthCommand(CommandLine& line);
+void AddPullCommand(CommandLine& line);
+
+}  // namespace lapidary

@@ -1,0 +1,16 @@
+#include "cli/lines.h"
+
+#include <iostream>
+
+namespace lapidary {
+
+void ForEachJsonLine(const std::function<void(const Json& value, const std::string& where)>& take) {
+  std::string line;
+  for (int64_t number = 1; std::getline(std::cin, line); ++number) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const std::string where = "line " + std::to_string(number);
+    take(ParseJson(line, where), where);
+  }
+}
+
+}  // namespace lapidary

@@ -1,0 +1,48 @@
+// lapidary bench, on a tiny checkpoint.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/json.h"
+#include "run_program.h"
+
+namespace lapidary {
+namespace {
+
+TEST(BenchCommand, JsonHasEveryFieldOfTheContract) {
+  const ProgramResult result = RunProgram({"bench", "-m", DataFolder("e2b-mini"), "-p", "20,40", "-n", "5", "-b", "1,3",
+                                           "--depth", "30", "--reps", "2", "--threads", "1", "--json"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  const Json json = ParseJson(result.out, "bench");
+  EXPECT_EQ(json["model"], DataFolder("e2b-mini"));
+  EXPECT_TRUE(json["device"].is_string());
+  EXPECT_EQ(json["threads"], 1);
+  for (const char* key : {"read_bandwidth_gb_s", "peak_gflop_s", "load_s"})
+    EXPECT_GT(json[key].get<double>(), 0) << key;
+  ASSERT_EQ(json["results"].size(), 4u);
+  for (const Json& r : json["results"]) {
+    EXPECT_EQ(r["depth"], 30);
+    for (const char* key : {"seconds", "tokens_per_s", "ms_per_step", "weight_bytes_per_step", "weight_gb_s"}) {
+      EXPECT_GT(r[key].get<double>(), 0) << key;
+    }
+    const bool decode = r["test"] == "decode";
+    EXPECT_GT(r[decode ? "bandwidth_share" : "compute_share"].get<double>(), 0);
+    EXPECT_TRUE(r[decode ? "compute_share" : "bandwidth_share"].is_null());
+    EXPECT_NEAR(r["tokens_per_s"].get<double>() * r["seconds"].get<double>(),
+                r["tokens"].get<double>() * r["batch"].get<double>(), 1e-6);
+  }
+  EXPECT_EQ(json["results"][1]["tokens"], 40);
+  EXPECT_EQ(json["results"][3]["batch"], 3);
+}
+
+TEST(BenchCommand, RefusesWhatCannotBeMeasured) {
+  const std::string mini = DataFolder("e2b-mini");
+  ExpectError(RunProgram({"bench", "-m", mini, "-p", "x"}), 1, "-p");
+  ExpectError(RunProgram({"bench", "-m", mini, "-b", "0"}), 1, "-b");
+  ExpectError(RunProgram({"bench", "-m", mini, "-p", "0", "-n", "0"}), 1, "no test");
+  ExpectError(RunProgram({"bench", "-m", mini, "-p", "16", "-n", "1", "--depth", "5000"}), 1, "4096");
+  ExpectError(RunProgram({"bench", "-m", mini, "-p", "0", "-n", "1", "-b", "100000"}), 1, "-b");
+}
+
+}  // namespace
+}  // namespace lapidary
