@@ -186,9 +186,12 @@ void Sampler::CutToTopP(std::span<const float> logits, float top) {
   size_t kept = 0;
   for (size_t ordered = 0; kept < candidates_.size() && sum < params_.top_p * total; ++kept) {
     if (kept == ordered) {
+      // Few are needed as a rule: the best so many are brought to the front, then put in order.
       const auto begin = candidates_.begin() + static_cast<std::ptrdiff_t>(ordered);
-      ordered = std::min(candidates_.size(), std::max<size_t>(128, 4 * ordered));
-      std::partial_sort(begin, candidates_.begin() + static_cast<std::ptrdiff_t>(ordered), candidates_.end(), Better);
+      ordered = std::min(candidates_.size(), std::max<size_t>(128, 8 * ordered));
+      const auto end = candidates_.begin() + static_cast<std::ptrdiff_t>(ordered);
+      if (end != candidates_.end()) std::nth_element(begin, end, candidates_.end(), Better);
+      std::sort(begin, end, Better);
     }
     sum += Weight(candidates_[kept].first, top);
   }
