@@ -14,9 +14,7 @@ list(REMOVE_ITEM libraries lapidary_cli lapidary_kernels_reference)
 set(LAPIDARY_PACKAGE_DESTINATION "${CMAKE_INSTALL_LIBDIR}/cmake/lapidary")
 set(LAPIDARY_DEMO_MODEL_DESTINATION "${CMAKE_INSTALL_DATADIR}/lapidary/models/demo")
 
-if(TARGET lapidary)
-  install(TARGETS lapidary RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
-endif()
+install(TARGETS lapidary RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 install(TARGETS lapidary_umbrella ${libraries} EXPORT lapidaryTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 install(EXPORT lapidaryTargets NAMESPACE lapidary:: DESTINATION "${LAPIDARY_PACKAGE_DESTINATION}")
 install(DIRECTORY src/ DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/lapidary" FILES_MATCHING PATTERN "*.h"
