@@ -159,7 +159,8 @@ void ReadDimensions(const Settings& text, Config& config) {
 
 void ReadPerLayerInputs(const Settings& text, Config& config) {
   const bool none = IsUnified(config.model_type) || text.IsNull("hidden_size_per_layer_input");
-  config.hidden_size_per_layer_input = text.Integer("hidden_size_per_layer_input", none ? 0 : 256, 0, kMaxPerLayerWidth);
+  config.hidden_size_per_layer_input =
+      text.Integer("hidden_size_per_layer_input", none ? 0 : 256, 0, kMaxPerLayerWidth);
   if (config.hidden_size_per_layer_input == 0) return;
   config.vocab_size_per_layer_input = text.Integer("vocab_size_per_layer_input", 262144, 1, kMaxVocab);
   if (config.vocab_size_per_layer_input < config.vocab_size) {
