@@ -40,7 +40,8 @@ BENCHMARK(BM_Matmul)
     ->ArgNames({"rows", "outputs", "cols"})
     ->ArgsProduct({{1, 4, 8, 256}, {12288}, {1536}})
     ->ArgsProduct({{1, 4, 8, 256}, {1536}, {12288}})
-    ->ArgsProduct({{1, 256}, {2048}, {1536}})
+    ->ArgsProduct({{1, 256}, {2048, 4096, 6144, 262144}, {1536}})
+    ->ArgsProduct({{1, 256}, {1536}, {256, 2048, 4096, 6144}})
     ->UseRealTime()
     ->Unit(benchmark::kMicrosecond);
 

@@ -164,7 +164,7 @@ void AttendBlock(const KvTile& tile, size_t begin, size_t end, size_t group, siz
     args.w = reinterpret_cast<const typename Load::T*>(tile.k) + begin * d;
     args.out = score;
     for (size_t c = 0; c < d; c += DotBlockSize(d)) {
-      DotTiles<Load, false>(args, heads, count, c, std::min(d, c + DotBlockSize(d)), c > 0, 0);
+      DotTiles<Load>(args, heads, count, c, std::min(d, c + DotBlockSize(d)), c > 0);
     }
     float decay[8];
     for (size_t i = 0; i < heads; ++i) {

@@ -148,14 +148,15 @@ struct TileArgs {
   size_t x_stride;
   const T* w;  // weights, output n at w + n * w_stride
   size_t w_stride;
-  float* out;  // out[m * out_stride + n]
+  float* out;  // out[m * out_stride + n * out_step]
   size_t out_stride;
+  size_t out_step = 1;
 };
 
-// out[m][n] = (or +=, when `add`) the sum over columns [begin, end) for MR rows and NR outputs. `prefetch` > 0: weights
+// out[m][n] = (or +=, when `add`) the sum over columns [begin, end) for MR rows and NR outputs. kAhead > 0: weights
 // that many elements ahead are requested.
-template <class Load, int MR, int NR, bool kPrefetch>
-HWY_INLINE void DotTile(const TileArgs<typename Load::T>& args, size_t begin, size_t end, bool add, size_t prefetch) {
+template <class Load, int kAhead, int MR, int NR>
+HWY_INLINE void DotTile(const TileArgs<typename Load::T>& args, size_t begin, size_t end, bool add) {
   using T = typename Load::T;
   const DF df;
   VF sum[MR][NR];
@@ -185,9 +186,9 @@ HWY_INLINE void DotTile(const TileArgs<typename Load::T>& args, size_t begin, si
   };
   size_t c = begin;
   for (; c + kStep <= end; c += kStep) {
-    if constexpr (kPrefetch) {
+    if constexpr (kAhead > 0) {
       HWY_UNROLL(8)
-      for (int n = 0; n < NR; ++n) hwy::Prefetch(args.w + n * args.w_stride + c + prefetch);
+      for (int n = 0; n < NR; ++n) hwy::Prefetch(args.w + n * args.w_stride + c + kAhead);
     }
     step(args.w + c, args.w_stride, c);
   }
@@ -207,7 +208,10 @@ HWY_INLINE void DotTile(const TileArgs<typename Load::T>& args, size_t begin, si
   }
   for (int m = 0; m < MR; ++m) {
     float* HWY_RESTRICT out = args.out + m * args.out_stride;
-    for (int n = 0; n < NR; ++n) out[n] = add ? out[n] + total[m * NR + n] : total[m * NR + n];
+    for (int n = 0; n < NR; ++n) {
+      const size_t at = static_cast<size_t>(n) * args.out_step;
+      out[at] = add ? out[at] + total[m * NR + n] : total[m * NR + n];
+    }
   }
 }
 
@@ -216,24 +220,23 @@ constexpr int kTileRows = HWY_MAX_BYTES == 64 ? 4 : 3;
 constexpr int kTileOutputs = HWY_MAX_BYTES == 64 ? 6 : 4;
 
 // Rows [0, rows) and outputs [n_begin, n_end) of one block of columns, in tiles.
-template <class Load, bool kPrefetch>
-void DotTiles(TileArgs<typename Load::T> args, size_t rows, size_t outputs, size_t begin, size_t end, bool add,
-              size_t prefetch) {
+template <class Load, int kAhead = 0>
+void DotTiles(TileArgs<typename Load::T> args, size_t rows, size_t outputs, size_t begin, size_t end, bool add) {
   const auto some_rows = [&]<int NR>(const TileArgs<typename Load::T>& at) HWY_ATTR {
     TileArgs<typename Load::T> tile = at;
     size_t m = 0;
     for (; m + kTileRows <= rows; m += kTileRows) {
-      DotTile<Load, kTileRows, NR, kPrefetch>(tile, begin, end, add, prefetch);
+      DotTile<Load, kAhead, kTileRows, NR>(tile, begin, end, add);
       tile.x += kTileRows * tile.x_stride;
       tile.out += kTileRows * tile.out_stride;
     }
     switch (rows - m) {
       case 1:
-        return DotTile<Load, 1, NR, kPrefetch>(tile, begin, end, add, prefetch);
+        return DotTile<Load, kAhead, 1, NR>(tile, begin, end, add);
       case 2:
-        return DotTile<Load, 2, NR, kPrefetch>(tile, begin, end, add, prefetch);
+        return DotTile<Load, kAhead, 2, NR>(tile, begin, end, add);
       case 3:
-        if constexpr (kTileRows > 3) return DotTile<Load, 3, NR, kPrefetch>(tile, begin, end, add, prefetch);
+        if constexpr (kTileRows > 3) return DotTile<Load, kAhead, 3, NR>(tile, begin, end, add);
         break;
       default:
         break;
@@ -243,12 +246,12 @@ void DotTiles(TileArgs<typename Load::T> args, size_t rows, size_t outputs, size
   for (; n + kTileOutputs <= outputs; n += kTileOutputs) {
     some_rows.template operator()<kTileOutputs>(args);
     args.w += kTileOutputs * args.w_stride;
-    args.out += kTileOutputs;
+    args.out += kTileOutputs * args.out_step;
   }
   for (; n < outputs; ++n) {
     some_rows.template operator()<1>(args);
     args.w += args.w_stride;
-    args.out += 1;
+    args.out += args.out_step;
   }
 }
 

@@ -37,12 +37,15 @@ uint32_t SumWords(const uint32_t* words, size_t bytes) {
 }
 
 // `rounds` times 12 multiply-adds of one vector each, none waiting for another of its round: enough to fill two units
-// of latency 4 or 5, and no more registers than AVX2 has. Returns something that depends on all of them.
+// of latency 4 or 5, and no more registers than AVX2 has. They start apart, or the compiler would see that they are all
+// the same. Returns something that depends on all of them.
 float MultiplyAdd(size_t rounds, float factor) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
   const V m = hn::Set(d, factor);
-  V a0 = m, a1 = m, a2 = m, a3 = m, a4 = m, a5 = m, a6 = m, a7 = m, a8 = m, a9 = m, a10 = m, a11 = m;
+  const auto start = [&](int i) HWY_ATTR { return hn::Set(d, factor + static_cast<float>(i)); };
+  V a0 = start(0), a1 = start(1), a2 = start(2), a3 = start(3), a4 = start(4), a5 = start(5), a6 = start(6);
+  V a7 = start(7), a8 = start(8), a9 = start(9), a10 = start(10), a11 = start(11);
   for (size_t i = 0; i < rounds; ++i) {
     a0 = hn::MulAdd(a0, m, m), a1 = hn::MulAdd(a1, m, m), a2 = hn::MulAdd(a2, m, m), a3 = hn::MulAdd(a3, m, m);
     a4 = hn::MulAdd(a4, m, m), a5 = hn::MulAdd(a5, m, m), a6 = hn::MulAdd(a6, m, m), a7 = hn::MulAdd(a7, m, m);

@@ -38,6 +38,31 @@ void PackRows(DType dtype, const float* x, size_t row_begin, size_t row_end, siz
   }
 }
 
+// A thread's share of the outputs for up to kFewRows rows, at the speed of memory: the share is cut into kTileOutputs
+// runs of rows that lie together, and a tile takes one row of each. So the thread reads that many linear streams, which
+// is what hardware prefetchers follow best; rows side by side, two in a page, confuse them. Measured 2026-11-30, 2
+// cores of Zen 4 with 55 GB/s, K = 1536: neighbouring rows 36 GB/s (32 with software prefetch), separate runs 50.
+template <class Load>
+void MatvecPart(TileArgs<typename Load::T> args, size_t rows, size_t outputs, size_t k) {
+  constexpr int kAhead = 512 / sizeof(typename Load::T);
+  const size_t block = DotBlockSize(k), run = outputs / kTileOutputs;
+  TileArgs<typename Load::T> tile = args;
+  tile.w_stride = run * k;
+  tile.out_step = run;
+  for (size_t i = 0; i < run; ++i) {
+    for (size_t begin = 0; begin < k; begin += block) {
+      DotTiles<Load, kAhead>(tile, rows, kTileOutputs, begin, std::min(k, begin + block), begin > 0);
+    }
+    tile.w += k;
+    tile.out += 1;
+  }
+  args.w += run * kTileOutputs * k;
+  args.out += run * kTileOutputs;
+  for (size_t begin = 0; begin < k; begin += block) {
+    DotTiles<Load>(args, rows, outputs % kTileOutputs, begin, std::min(k, begin + block), begin > 0);
+  }
+}
+
 template <class Load>
 void MatmulPart(const float* packed, size_t rows, const MatmulTarget& target, size_t n_begin, size_t n_end) {
   using T = typename Load::T;
@@ -50,24 +75,14 @@ void MatmulPart(const float* packed, size_t rows, const MatmulTarget& target, si
   args.w_stride = k;
   args.out = target.out + n_begin;
   args.out_stride = static_cast<size_t>(target.out_stride);
-  if (rows > kFewRows) {
-    for (size_t row = 0; row < rows; row += kRowBlock) {
-      const size_t count = std::min(kRowBlock, rows - row), outputs = n_end - n_begin;
-      for (size_t begin = 0; begin < k; begin += block) {
-        DotTiles<Load, false>(args, count, outputs, begin, std::min(k, begin + block), begin > 0, 0);
-      }
-      args.x += count * args.x_stride;
-      args.out += count * args.out_stride;
-    }
-    return;
-  }
-  for (size_t n = n_begin; n < n_end; n += kTileOutputs) {
-    const size_t outputs = std::min<size_t>(kTileOutputs, n_end - n);
+  if (rows <= kFewRows) return MatvecPart<Load>(args, rows, n_end - n_begin, k);
+  for (size_t row = 0; row < rows; row += kRowBlock) {
+    const size_t count = std::min(kRowBlock, rows - row);
     for (size_t begin = 0; begin < k; begin += block) {
-      DotTiles<Load, true>(args, rows, outputs, begin, std::min(k, begin + block), begin > 0, kTileOutputs * k);
+      DotTiles<Load>(args, count, n_end - n_begin, begin, std::min(k, begin + block), begin > 0);
     }
-    args.w += outputs * k;
-    args.out += outputs;
+    args.x += count * args.x_stride;
+    args.out += count * args.out_stride;
   }
 }
 
