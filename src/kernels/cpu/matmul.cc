@@ -45,7 +45,9 @@ void PackRows(DType dtype, const float* x, size_t row_begin, size_t row_end, siz
 template <class Load>
 void MatvecPart(TileArgs<typename Load::T> args, size_t rows, size_t outputs, size_t k) {
   constexpr int kAhead = 512 / sizeof(typename Load::T);
-  const size_t block = DotBlockSize(k), run = outputs / kTileOutputs;
+  const size_t block = DotBlockSize(k);
+  size_t run = outputs / kTileOutputs;
+  if (run > 1 && run % 2 == 0) --run;  // an even distance would put all streams on the same memory banks and cache sets
   TileArgs<typename Load::T> tile = args;
   tile.w_stride = run * k;
   tile.out_step = run;
@@ -59,7 +61,7 @@ void MatvecPart(TileArgs<typename Load::T> args, size_t rows, size_t outputs, si
   args.w += run * kTileOutputs * k;
   args.out += run * kTileOutputs;
   for (size_t begin = 0; begin < k; begin += block) {
-    DotTiles<Load>(args, rows, outputs % kTileOutputs, begin, std::min(k, begin + block), begin > 0);
+    DotTiles<Load>(args, rows, outputs - run * kTileOutputs, begin, std::min(k, begin + block), begin > 0);
   }
 }
 
