@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <vector>
 
 #include "base/error.h"
 #include "cli/bench_runs.h"
@@ -21,20 +22,34 @@ struct Options {
   bool json = false;
 };
 
-struct Machine {
-  int threads = 0;
-  double read_bandwidth = 0;  // bytes/s
-  double fma_peak = 0;        // flop/s
-};
+// What the machine can do, measured before the first test and behind each: a shared machine may change in between, so
+// the medians count.
+class Machine {
+ public:
+  Machine(const CliEnvironment& environment, int threads)
+      : environment_(environment), threads_(threads == 0 ? ThreadPool::DefaultThreads() : threads) {}
 
-Machine MeasureMachine(const CliEnvironment& environment, int threads) {
-  Machine machine;
-  machine.threads = threads == 0 ? ThreadPool::DefaultThreads() : threads;
-  ThreadPool pool(machine.threads);
-  machine.read_bandwidth = environment.measure_read_bandwidth(pool);
-  machine.fma_peak = environment.measure_fma_peak(pool);
-  return machine;
-}
+  void Measure() {
+    ThreadPool pool(threads_);
+    read_bandwidths_.push_back(environment_.measure_read_bandwidth(pool));
+    fma_peaks_.push_back(environment_.measure_fma_peak(pool));
+  }
+
+  int threads() const { return threads_; }
+  double read_bandwidth() const { return Median(read_bandwidths_); }  // bytes/s
+  double fma_peak() const { return Median(fma_peaks_); }              // flop/s
+
+ private:
+  static double Median(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    const size_t middle = values.size() / 2;
+    return values.size() % 2 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+  }
+
+  const CliEnvironment& environment_;
+  int threads_;
+  std::vector<double> read_bandwidths_, fma_peaks_;
+};
 
 Json RunJson(const BenchRun& run, const Machine& machine, int64_t weight_bytes) {
   const bool prefill = run.test == BenchTest::kPrefill;
@@ -49,8 +64,8 @@ Json RunJson(const BenchRun& run, const Machine& machine, int64_t weight_bytes) 
           {"ms_per_step", run.seconds / steps * 1e3},
           {"weight_bytes_per_step", weight_bytes},
           {"weight_gb_s", weight_rate / 1e9},
-          {"bandwidth_share", prefill ? Json() : Json(weight_rate / machine.read_bandwidth)},
-          {"compute_share", prefill ? Json(run.flops / run.seconds / machine.fma_peak) : Json()}};
+          {"bandwidth_share", prefill ? Json() : Json(weight_rate / machine.read_bandwidth())},
+          {"compute_share", prefill ? Json(run.flops / run.seconds / machine.fma_peak()) : Json()}};
 }
 
 std::string BenchText(const Json& json) {
@@ -89,19 +104,20 @@ void RunBench(const Options& o, const CliEnvironment& environment) {
   const std::unique_ptr<Backend> backend = LoadBackend(environment, o.model);
   const double load_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   CheckBenchPlan(plan, backend->plan().config, o.model.ctx);
-  const Machine machine = MeasureMachine(environment, o.model.threads);
+  Machine machine(environment, o.model.threads);
+  machine.Measure();
   Json results = Json::array();
   {
     ProgressBar bar(ProgressUnit::kTokens);
-    for (const BenchRun& run : RunBenchPlan(plan, *backend, bar.function())) {
+    for (const BenchRun& run : RunBenchPlan(plan, *backend, bar.function(), [&] { machine.Measure(); })) {
       results.push_back(RunJson(run, machine, backend->WeightBytesPerStep()));
     }
   }
   const Json json = {{"model", o.model.folder},
                      {"device", backend->Description()},
-                     {"threads", machine.threads},
-                     {"read_bandwidth_gb_s", machine.read_bandwidth / 1e9},
-                     {"peak_gflop_s", machine.fma_peak / 1e9},
+                     {"threads", machine.threads()},
+                     {"read_bandwidth_gb_s", machine.read_bandwidth() / 1e9},
+                     {"peak_gflop_s", machine.fma_peak() / 1e9},
                      {"load_s", load_s},
                      {"results", results}};
   Print(o.json ? ToText(json) : BenchText(json));

@@ -18,10 +18,11 @@ int64_t Largest(const std::vector<int64_t>& values) {
 
 class Bench {
  public:
-  Bench(const BenchPlan& plan, Backend& backend, const ProgressFn& progress)
+  Bench(const BenchPlan& plan, Backend& backend, const ProgressFn& progress, const std::function<void()>& after_test)
       : plan_(plan),
         vocab_(backend.plan().vocab()),
         progress_(progress),
+        after_test_(after_test),
         runner_(backend,
                 {.sequences = static_cast<int>(plan.decode.empty() ? 1 : Largest(plan.batch)),
                  .depth = plan.depth,
@@ -79,6 +80,7 @@ class Bench {
     run.flops = work.flops;
     std::sort(seconds.begin(), seconds.end());
     const size_t middle = seconds.size() / 2;
+    if (after_test_) after_test_();
     run.seconds = seconds.size() % 2 ? seconds[middle] : (seconds[middle - 1] + seconds[middle]) / 2;
     return run;
   }
@@ -110,6 +112,7 @@ class Bench {
   const BenchPlan& plan_;
   int64_t vocab_;
   const ProgressFn& progress_;
+  const std::function<void()>& after_test_;
   DirectRunner runner_;
   const char* stage_ = "warm up";
   int rep_ = 0;
@@ -136,8 +139,9 @@ void CheckBenchPlan(const BenchPlan& plan, const Config& config, int64_t ctx) {
   }
 }
 
-std::vector<BenchRun> RunBenchPlan(const BenchPlan& plan, Backend& backend, const ProgressFn& progress) {
-  return Bench(plan, backend, progress).Run();
+std::vector<BenchRun> RunBenchPlan(const BenchPlan& plan, Backend& backend, const ProgressFn& progress,
+                                   const std::function<void()>& after_test) {
+  return Bench(plan, backend, progress, after_test).Run();
 }
 
 }  // namespace lapidary

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "backends/backend.h"
@@ -33,7 +34,9 @@ struct BenchRun {
 // Throws Error kInvalidArgument: nothing to do, or longer than the context (`ctx`, 0: the model's).
 void CheckBenchPlan(const BenchPlan& plan, const Config& config, int64_t ctx);
 
-// Runs every test on its own K/V, which this call allocates. Token ids are arbitrary but always the same.
-std::vector<BenchRun> RunBenchPlan(const BenchPlan& plan, Backend& backend, const ProgressFn& progress);
+// Runs every test on its own K/V, which this call allocates. Token ids are arbitrary but always the same. Calls
+// `after_test` (may be empty) behind every test.
+std::vector<BenchRun> RunBenchPlan(const BenchPlan& plan, Backend& backend, const ProgressFn& progress,
+                                   const std::function<void()>& after_test);
 
 }  // namespace lapidary
