@@ -16,7 +16,7 @@ namespace {
 
 struct Options {
   ModelOptions model;
-  std::string prefill = "512,2048", decode = "64", batch = "1";
+  std::string prefill = "512,2048", decode = "64", batch = "1,8";
   int64_t depth = 0, prefill_chunk = 0;
   int reps = 3;
   bool json = false;
@@ -128,13 +128,14 @@ void RunBench(const Options& o, const CliEnvironment& environment) {
 void AddBenchCommand(CommandLine& line) {
   auto o = std::make_shared<Options>();
   CLI::App& command = *line.app.add_subcommand("bench", "Measures prefill and decode against what the machine can do");
-  command.add_option("-p,--prefill", o->prefill, "Prompt lengths; 0: none")->type_name("N,N...");
-  command.add_option("-n,--decode", o->decode, "Tokens to decode; 0: none")->type_name("N,N...");
-  command.add_option("-b,--batch", o->batch, "Sequences decoded together")->type_name("N,N...");
+  command.add_option("-p,--prefill", o->prefill, "Prompt lengths (default 512,2048); 0: none")->type_name("N,N...");
+  command.add_option("-n,--decode", o->decode, "Tokens to decode (default 64); 0: none")->type_name("N,N...");
+  command.add_option("-b,--batch", o->batch, "Sequences decoded together (default 1,8)")->type_name("N,N...");
   command.add_option("--depth", o->depth, "Tokens that are in the cache before each test")
       ->type_name("N")
       ->check(CLI::NonNegativeNumber);
-  command.add_option("--reps", o->reps, "Times each test is run; the median counts")->check(CLI::Range(1, 1000));
+  command.add_option("--reps", o->reps, "Times each test is run (default 3); the median counts")
+      ->check(CLI::Range(1, 1000));
   AddPrefillChunkOption(command, o->prefill_chunk);
   command.add_flag("--json", o->json, "Print one JSON object");
   AddModelOptions(command, o->model, line.environment);

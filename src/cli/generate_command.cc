@@ -48,18 +48,21 @@ void AddSamplingOptions(CLI::App& command, Options& o) {
   command.add_flag("--ignore-eos", g.ignore_eos, "Go on after an end-of-text token");
 }
 
-void CheckOnePrompt(const Options& o) {
+struct Prompt {
+  std::optional<std::vector<int32_t>> ids;
+  std::string text;  // without ids
+};
+
+Prompt ReadPrompt(const Options& o) {
   const int given = o.prompt.has_value() + o.prompt_file.has_value() + o.prompt_ids.has_value();
   if (given > 1)
     throw UsageError("generate: found more than one of PROMPT, --prompt-file and --prompt-ids, wanted one");
   if (given == 0 && InputIsTerminal()) {
     throw UsageError("generate: found no prompt, wanted PROMPT, --prompt-file, --prompt-ids or text on standard input");
   }
-}
-
-std::string PromptText(const Options& o) {
-  if (o.prompt) return *o.prompt;
-  return o.prompt_file ? ReadFile(*o.prompt_file) : ReadInput();
+  if (o.prompt_ids) return {ReadIds(*o.prompt_ids, "--prompt-ids"), ""};
+  if (o.prompt) return {std::nullopt, *o.prompt};
+  return {std::nullopt, o.prompt_file ? ReadFile(*o.prompt_file) : ReadInput()};
 }
 
 const char* NameOf(FinishReason reason) {
@@ -113,28 +116,16 @@ void LogTimings(const GenerateResult& result, double load_s) {
                Rate(t.decode_tokens, t.decode_s), result.speculation.accepted, result.speculation.drafted);
 }
 
-void RunGenerate(const Options& o, const CliEnvironment& environment) {
-  CheckOnePrompt(o);
+GenerateOptions RequestOptions(const Options& o) {
   GenerateOptions options = o.generate;
   for (const std::string& bias : o.logit_bias) options.logit_bias.push_back(ParseLogitBias(bias));
   options.speculation = o.speculate == "ngram" ? Speculation::kNgram : Speculation::kNone;
-  std::vector<int32_t> ids;
-  std::string text;
-  if (o.prompt_ids) {
-    ids = ReadIds(*o.prompt_ids, "--prompt-ids");
-  } else {
-    text = PromptText(o);
-  }
-  CatchInterrupt();
-  const auto start = std::chrono::steady_clock::now();
-  const std::unique_ptr<Backend> backend = LoadBackend(environment, o.model);
-  TextGenerator generator(o.model.folder, *backend,
-                          {.max_context = o.model.ctx,
-                           .max_sequences = 1,
-                           .step_tokens = PrefillChunk(o.prefill_chunk, EngineOptions{}.step_tokens),
-                           .kv_type = o.model.kv_dtype()});
-  const double load_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return options;
+}
 
+// Streams to standard output unless the result is printed as JSON; shows progress while a long prompt is read.
+GenerateResult Answer(TextGenerator& generator, const Options& o, const Prompt& prompt) {
+  GenerateOptions options = RequestOptions(o);
   ProgressBar bar(ProgressUnit::kTokens);
   const ProgressFn progress = bar.function();
   options.on_step = [&](int64_t cached, int64_t prompt_tokens) {
@@ -147,9 +138,23 @@ void RunGenerate(const Options& o, const CliEnvironment& environment) {
     if (!o.json) Print(piece);
     return true;
   };
-  const GenerateResult result = o.prompt_ids ? generator.GenerateFromIds(std::move(ids), options, on_text)
-                                             : generator.Generate(text, options, on_text);
-  bar.Clear();
+  return prompt.ids ? generator.GenerateFromIds(*prompt.ids, options, on_text)
+                    : generator.Generate(prompt.text, options, on_text);
+}
+
+void RunGenerate(const Options& o, const CliEnvironment& environment) {
+  const Prompt prompt = ReadPrompt(o);
+  RequestOptions(o);  // values that cannot be are refused before a large model is loaded
+  CatchInterrupt();
+  const auto start = std::chrono::steady_clock::now();
+  const std::unique_ptr<Backend> backend = LoadBackend(environment, o.model);
+  TextGenerator generator(o.model.folder, *backend,
+                          {.max_context = o.model.ctx,
+                           .max_sequences = 1,
+                           .step_tokens = PrefillChunk(o.prefill_chunk, EngineOptions{}.step_tokens),
+                           .kv_type = o.model.kv_dtype()});
+  const double load_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const GenerateResult result = Answer(generator, o, prompt);
   LogTimings(result, load_s);
   if (o.json) {
     Print(ToText(ResultJson(result, load_s)));

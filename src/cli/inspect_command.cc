@@ -92,15 +92,11 @@ Json KvJson(const KvLayout& layout, int64_t ctx, DType type) {
   return {{"bytes_per_token", per_token}, {"bytes_per_sequence", bytes}};
 }
 
-Json Inspect(const Options& o) {
-  const std::string& folder = o.model.folder;
-  const ModelPlan plan = MakeModelPlan(LoadConfig(folder));
-  const TensorIndex index = TensorIndex::Open(folder);
-  BindWeights(index, plan);  // every tensor is there, of the right type and shape
+// Lists all tensors and adds up those that `plan` reads and the others.
+Json TensorsJson(const TensorIndex& index, const ModelPlan& plan, Totals& used, Totals& ignored) {
   std::set<std::string> required;
   for (const WeightSpec& spec : RequiredWeights(plan)) required.insert(spec.name);
-  Totals used, ignored;
-  Json tensors = Json::array(), files = Json::array();
+  Json tensors = Json::array();
   for (const StoredTensor& tensor : index.tensors()) {
     const bool is_used = required.contains(tensor.name);
     const auto bytes = static_cast<int64_t>(tensor.bytes.size());
@@ -114,15 +110,31 @@ Json Inspect(const Options& o) {
                        {"file", tensor.file},
                        {"used", is_used}});
   }
-  for (const MappedFile& file : index.files()) files.push_back({{"path", file.path()}, {"bytes", file.bytes().size()}});
-  const int64_t most = plan.config.max_position_embeddings;
-  if (o.model.ctx > most) {
-    Throw(ErrorKind::kInvalidArgument, "context: found " + std::to_string(o.model.ctx) +
-                                           " tokens, wanted at most the model's " + std::to_string(most));
+  return tensors;
+}
+
+int64_t Context(const Config& config, int64_t ctx) {
+  const int64_t most = config.max_position_embeddings;
+  if (ctx > most) {
+    Throw(ErrorKind::kInvalidArgument,
+          "context: found " + std::to_string(ctx) + " tokens, wanted at most the model's " + std::to_string(most));
   }
-  const int64_t ctx = o.model.ctx == 0 ? most : o.model.ctx;
+  return ctx == 0 ? most : ctx;
+}
+
+Json Inspect(const Options& o) {
+  const std::string& folder = o.model.folder;
+  const ModelPlan plan = MakeModelPlan(LoadConfig(folder));
+  const TensorIndex index = TensorIndex::Open(folder);
+  BindWeights(index, plan);  // every tensor is there, of the right type and shape
+  const int64_t ctx = Context(plan.config, o.model.ctx);
+  Totals used, ignored;
+  const Json tensors = TensorsJson(index, plan, used, ignored);
+  Json files = Json::array();
+  for (const MappedFile& file : index.files()) files.push_back({{"path", file.path()}, {"bytes", file.bytes().size()}});
   const StoredTensor* table = index.Find(plan.config.tensor_prefix + "embed_tokens_per_layer.weight");
-  const int64_t table_bytes = table == nullptr ? 0 : static_cast<int64_t>(table->bytes.size());
+  const int64_t table_bytes =
+      table == nullptr || plan.per_layer_width() == 0 ? 0 : static_cast<int64_t>(table->bytes.size());
   return {{"model", folder},
           {"config", ConfigJson(plan.config)},
           {"layers", LayersJson(plan)},
