@@ -46,6 +46,12 @@ struct LoadBF16 {
     const auto bits = hn::LoadU(du, reinterpret_cast<const uint32_t*>(p));
     return hn::BitCast(DF(), hn::And(bits, hn::Set(du, 0xffff0000u)));
   }
+  static HWY_INLINE void Both(const T* HWY_RESTRICT p, VF& first, VF& second) {
+    const hn::RebindToUnsigned<DF> du;
+    const auto bits = hn::LoadU(du, reinterpret_cast<const uint32_t*>(p));
+    first = hn::BitCast(DF(), hn::ShiftLeft<16>(bits));
+    second = hn::BitCast(DF(), hn::And(bits, hn::Set(du, 0xffff0000u)));
+  }
 };
 struct LoadF16 {
   using T = hwy::float16_t;
@@ -54,12 +60,20 @@ struct LoadF16 {
     return hn::PromoteTo(DF(), hn::LoadU(hn::Rebind<hwy::float16_t, DF>(), p));
   }
   static HWY_INLINE VF Second(const T* HWY_RESTRICT p) { return First(p + kLanes); }
+  static HWY_INLINE void Both(const T* HWY_RESTRICT p, VF& first, VF& second) {
+    first = First(p);
+    second = Second(p);
+  }
 };
 struct LoadF32 {
   using T = float;
   static constexpr bool kEvenOdd = false;
   static HWY_INLINE VF First(const T* HWY_RESTRICT p) { return hn::LoadU(DF(), p); }
   static HWY_INLINE VF Second(const T* HWY_RESTRICT p) { return hn::LoadU(DF(), p + kLanes); }
+  static HWY_INLINE void Both(const T* HWY_RESTRICT p, VF& first, VF& second) {
+    first = First(p);
+    second = Second(p);
+  }
 };
 
 constexpr size_t RoundUp(size_t n, size_t to) { return (n + to - 1) / to * to; }
@@ -180,9 +194,28 @@ HWY_INLINE void DotTile(const TileArgs<typename Load::T>& args, size_t begin, si
       if constexpr (MR > 3) sum[3][n] = hn::MulAdd(x3, weight, sum[3][n]);
     }
   };
+  // Small tiles have registers for both halves: they load the weights, which come from memory, only once.
+  const auto both_halves = [&](const float* HWY_RESTRICT x, const T* HWY_RESTRICT w, size_t w_stride) HWY_ATTR {
+    const VF a0 = InRegister(hn::LoadU(df, x)), b0 = InRegister(hn::LoadU(df, x + kLanes));
+    const VF a1 = MR > 1 ? InRegister(hn::LoadU(df, x + args.x_stride)) : a0;
+    const VF b1 = MR > 1 ? InRegister(hn::LoadU(df, x + args.x_stride + kLanes)) : b0;
+    HWY_UNROLL(8)
+    for (int n = 0; n < NR; ++n) {
+      VF first, second;
+      Load::Both(w + n * w_stride, first, second);
+      sum[0][n] = hn::MulAdd(a0, first, sum[0][n]);
+      sum[0][n] = hn::MulAdd(b0, second, sum[0][n]);
+      if constexpr (MR > 1) sum[1][n] = hn::MulAdd(a1, first, sum[1][n]);
+      if constexpr (MR > 1) sum[1][n] = hn::MulAdd(b1, second, sum[1][n]);
+    }
+  };
   const auto step = [&](const T* HWY_RESTRICT w, size_t w_stride, size_t c) HWY_ATTR {
-    half(args.x + c, w, w_stride, [](const T* at) HWY_ATTR { return Load::First(at); });
-    half(args.x + c + kLanes, w, w_stride, [](const T* at) HWY_ATTR { return Load::Second(at); });
+    if constexpr (MR <= 2) {
+      both_halves(args.x + c, w, w_stride);
+    } else {
+      half(args.x + c, w, w_stride, [](const T* at) HWY_ATTR { return Load::First(at); });
+      half(args.x + c + kLanes, w, w_stride, [](const T* at) HWY_ATTR { return Load::Second(at); });
+    }
   };
   size_t c = begin;
   for (; c + kStep <= end; c += kStep) {
