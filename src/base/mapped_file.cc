@@ -84,6 +84,8 @@ void MappedFile::Populate(std::span<const std::byte> part) const {
   const uintptr_t page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const uintptr_t begin = reinterpret_cast<uintptr_t>(part.data()) & ~(page - 1);
   const uintptr_t end = reinterpret_cast<uintptr_t>(part.data()) + part.size();
+  // File systems with large folios then read in pages of 2 MB, which costs far fewer address translations.
+  ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
   ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_READ);
 }
 
