@@ -165,11 +165,11 @@ struct TileArgs {
   float* out;  // out[m * out_stride + n * out_step]
   size_t out_stride;
   size_t out_step = 1;
+  size_t ahead = 0;  // weights that many elements ahead are requested, where prefetching
 };
 
-// out[m][n] = (or +=, when `add`) the sum over columns [begin, end) for MR rows and NR outputs. kAhead > 0: weights
-// that many elements ahead are requested.
-template <class Load, int kAhead, int MR, int NR>
+// out[m][n] = (or +=, when `add`) the sum over columns [begin, end) for MR rows and NR outputs.
+template <class Load, bool kPrefetch, int MR, int NR>
 HWY_INLINE void DotTile(const TileArgs<typename Load::T>& args, size_t begin, size_t end, bool add) {
   using T = typename Load::T;
   const DF df;
@@ -219,9 +219,9 @@ HWY_INLINE void DotTile(const TileArgs<typename Load::T>& args, size_t begin, si
   };
   size_t c = begin;
   for (; c + kStep <= end; c += kStep) {
-    if constexpr (kAhead > 0) {
+    if constexpr (kPrefetch) {
       HWY_UNROLL(8)
-      for (int n = 0; n < NR; ++n) hwy::Prefetch(args.w + n * args.w_stride + c + kAhead);
+      for (int n = 0; n < NR; ++n) hwy::Prefetch(args.w + n * args.w_stride + c + args.ahead);
     }
     step(args.w + c, args.w_stride, c);
   }
@@ -253,23 +253,23 @@ constexpr int kTileRows = HWY_MAX_BYTES == 64 ? 4 : 3;
 constexpr int kTileOutputs = HWY_MAX_BYTES == 64 ? 6 : 4;
 
 // Rows [0, rows) and outputs [n_begin, n_end) of one block of columns, in tiles.
-template <class Load, int kAhead = 0>
+template <class Load, bool kPrefetch = false>
 void DotTiles(TileArgs<typename Load::T> args, size_t rows, size_t outputs, size_t begin, size_t end, bool add) {
   const auto some_rows = [&]<int NR>(const TileArgs<typename Load::T>& at) HWY_ATTR {
     TileArgs<typename Load::T> tile = at;
     size_t m = 0;
     for (; m + kTileRows <= rows; m += kTileRows) {
-      DotTile<Load, kAhead, kTileRows, NR>(tile, begin, end, add);
+      DotTile<Load, kPrefetch, kTileRows, NR>(tile, begin, end, add);
       tile.x += kTileRows * tile.x_stride;
       tile.out += kTileRows * tile.out_stride;
     }
     switch (rows - m) {
       case 1:
-        return DotTile<Load, kAhead, 1, NR>(tile, begin, end, add);
+        return DotTile<Load, kPrefetch, 1, NR>(tile, begin, end, add);
       case 2:
-        return DotTile<Load, kAhead, 2, NR>(tile, begin, end, add);
+        return DotTile<Load, kPrefetch, 2, NR>(tile, begin, end, add);
       case 3:
-        if constexpr (kTileRows > 3) return DotTile<Load, kAhead, 3, NR>(tile, begin, end, add);
+        if constexpr (kTileRows > 3) return DotTile<Load, kPrefetch, 3, NR>(tile, begin, end, add);
         break;
       default:
         break;

@@ -44,16 +44,16 @@ void PackRows(DType dtype, const float* x, size_t row_begin, size_t row_end, siz
 // cores of Zen 4 with 55 GB/s, K = 1536: neighbouring rows 36 GB/s (32 with software prefetch), separate runs 50.
 template <class Load>
 void MatvecPart(TileArgs<typename Load::T> args, size_t rows, size_t outputs, size_t k) {
-  constexpr int kAhead = 512 / sizeof(typename Load::T);
   const size_t block = DotBlockSize(k);
   size_t run = outputs / kTileOutputs;
   if (run > 1 && run % 2 == 0) --run;  // an even distance would put all streams on the same memory banks and cache sets
   TileArgs<typename Load::T> tile = args;
   tile.w_stride = run * k;
   tile.out_step = run;
+  tile.ahead = (rows == 1 ? 512 : 1024) / sizeof(typename Load::T);  // more rows take longer over what has come
   for (size_t i = 0; i < run; ++i) {
     for (size_t begin = 0; begin < k; begin += block) {
-      DotTiles<Load, kAhead>(tile, rows, kTileOutputs, begin, std::min(k, begin + block), begin > 0);
+      DotTiles<Load, true>(tile, rows, kTileOutputs, begin, std::min(k, begin + block), begin > 0);
     }
     tile.w += k;
     tile.out += 1;
