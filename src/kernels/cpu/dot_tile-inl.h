@@ -149,7 +149,7 @@ HWY_INLINE void FoldFour(VF a, VF b, VF c, VF d, float* HWY_RESTRICT sums) {
 // which on AVX2 makes loads the bottleneck (Zen 4, 2 threads, 2026-11-30: 142 GFLOP/s with them, 180 without; AVX-512
 // 196 and 210).
 HWY_INLINE VF InRegister(VF v) {
-#if HWY_ARCH_X86 && HWY_COMPILER_GCC && HWY_TARGET != HWY_SCALAR
+#if HWY_ARCH_X86 && HWY_COMPILER_GCC_ACTUAL && HWY_TARGET != HWY_SCALAR
   asm("" : "+v"(v.raw));
 #endif
   return v;
