@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <vector>
 
 #include "base/error.h"
@@ -133,7 +134,7 @@ void AddBenchCommand(CommandLine& line) {
   command.add_option("-b,--batch", o->batch, "Sequences decoded together (default 1,8)")->type_name("N,N...");
   command.add_option("--depth", o->depth, "Tokens that are in the cache before each test")
       ->type_name("N")
-      ->check(CLI::NonNegativeNumber);
+      ->check(IntegerIn(0, std::numeric_limits<int64_t>::max()));
   command.add_option("--reps", o->reps, "Times each test is run (default 3); the median counts")
       ->check(CLI::Range(1, 1000));
   AddPrefillChunkOption(command, o->prefill_chunk);

@@ -1,5 +1,9 @@
 #include "cli/command_line.h"
 
+#include <charconv>
+#include <limits>
+#include <system_error>
+
 #include "base/error.h"
 #include "cli/terminal.h"
 
@@ -13,13 +17,26 @@ void AddFolderOption(CLI::App& command, ModelOptions& options, const CliEnvironm
 void AddThreadsOption(CLI::App& command, int& threads) {
   command.add_option("--threads", threads, "Threads; 0: one for each physical core")
       ->type_name("N")
-      ->check(CLI::Range(0, 4096));
+      ->check(IntegerIn(0, 1024));
 }
 
 void AddContextOption(CLI::App& command, ModelOptions& options) {
   command.add_option("--ctx", options.ctx, "Context in tokens; 0: all the model has")
       ->type_name("N")
-      ->check(CLI::NonNegativeNumber);
+      ->check(IntegerIn(0, std::numeric_limits<int64_t>::max()));
+}
+
+CLI::Validator IntegerIn(int64_t low, int64_t high) {
+  using Limits = std::numeric_limits<int64_t>;
+  std::string wanted = std::to_string(low) + " to " + std::to_string(high);
+  if (high == Limits::max()) wanted = low == Limits::min() ? "64 bits" : std::to_string(low) + " or more";
+  const auto check = [=](const std::string& text) -> std::string {
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc() && end == text.data() + text.size() && value >= low && value <= high) return "";
+    return "found '" + text + "', wanted a whole number of " + wanted;
+  };
+  return CLI::Validator(check, "");
 }
 
 void AddModelOptions(CLI::App& command, ModelOptions& options, const CliEnvironment& environment) {
@@ -35,7 +52,7 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const CliEnvironm
 void AddPrefillChunkOption(CLI::App& command, int64_t& rows) {
   command.add_option("--prefill-chunk", rows, "Prompt tokens of one step at most")
       ->type_name("N")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+      ->check(IntegerIn(1, int64_t{1} << 20));
 }
 
 int64_t PrefillChunk(int64_t rows, int64_t otherwise) { return rows == 0 ? otherwise : rows; }

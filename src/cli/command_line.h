@@ -41,6 +41,8 @@ void AddThreadsOption(CLI::App& command, int& threads);
 void AddContextOption(CLI::App& command, ModelOptions& options);
 // All of ModelOptions.
 void AddModelOptions(CLI::App& command, ModelOptions& options, const CliEnvironment& environment);
+// Refuses what is not a whole number in [low, high]: CLI11 alone wraps and clamps numbers that are too large.
+CLI::Validator IntegerIn(int64_t low, int64_t high);
 void AddPrefillChunkOption(CLI::App& command, int64_t& rows);
 
 // Loads with a progress bar.

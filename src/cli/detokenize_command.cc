@@ -34,7 +34,7 @@ void RunDetokenize(const Options& o) {
 void AddDetokenizeCommand(CommandLine& line) {
   auto o = std::make_shared<Options>();
   CLI::App& command = *line.app.add_subcommand("detokenize", "Token ids -> text");
-  AddFolderOption(command, o->model, line.environment);
+  AddModelOptions(command, o->model, line.environment);
   command.add_option("--ids", o->ids, "Token ids, or @FILE with them; without it they are read from standard input")
       ->type_name("IDS");
   command.add_flag("--skip-special", o->skip_special, "Leave special tokens out of the text");

@@ -2,6 +2,7 @@
 #include <spdlog/spdlog.h>
 
 #include <chrono>
+#include <limits>
 
 #include "base/error.h"
 #include "base/mapped_file.h"
@@ -29,9 +30,12 @@ void AddSamplingOptions(CLI::App& command, Options& o) {
   command
       .add_option("-n,--max-tokens", g.max_new_tokens,
                   "Tokens of the answer at most (default 256); -1: until the context is full")
-      ->type_name("N");
+      ->type_name("N")
+      ->check(IntegerIn(std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()));
   command.add_option("--temp", g.temperature, "Temperature; 0: greedy")->type_name("T");
-  command.add_option("--top-k", g.top_k, "Draw from the K best; 0: all")->type_name("K");
+  command.add_option("--top-k", g.top_k, "Draw from the K best; 0: all")
+      ->type_name("K")
+      ->check(IntegerIn(std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()));
   command.add_option("--top-p", g.top_p, "Draw from the best whose probabilities reach P")->type_name("P");
   command.add_option("--min-p", g.min_p, "Draw from those at least P times as likely as the best")->type_name("P");
   command.add_option("--repetition-penalty", g.repetition_penalty, "Over prompt and answer; 1: none")->type_name("X");
@@ -41,7 +45,9 @@ void AddSamplingOptions(CLI::App& command, Options& o) {
   command.add_option("--logit-bias", o.logit_bias, "Adds V to the logit of token ID; repeatable")
       ->type_name("ID=V")
       ->allow_extra_args(false);
-  command.add_option("--seed", g.seed, "Same seed, same text; default: a fresh one")->type_name("N");
+  command.add_option("--seed", g.seed, "Same seed, same text; default: a fresh one")
+      ->type_name("N")
+      ->check(IntegerIn(0, std::numeric_limits<int64_t>::max()));
   command.add_option("--stop", g.stop, "The answer ends before this text; repeatable")
       ->type_name("TEXT")
       ->allow_extra_args(false);

@@ -198,8 +198,7 @@ std::string InspectText(const Json& json) {
 void AddInspectCommand(CommandLine& line) {
   auto o = std::make_shared<Options>();
   CLI::App& command = *line.app.add_subcommand("inspect", "Shows config, tensors, sizes and what would be loaded");
-  AddFolderOption(command, o->model, line.environment);
-  AddContextOption(command, o->model);
+  AddModelOptions(command, o->model, line.environment);
   command.add_flag("--json", o->json, "Print one JSON object");
   command.footer("Example:\n  lapidary inspect -m DIR --ctx 8192");
   command.callback([&line, o] {

@@ -13,8 +13,29 @@ namespace lapidary {
 
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
+namespace {
+
+namespace fs = std::filesystem;
+
+// The file that a link leads to, there or not: it is replaced, not the link.
+fs::path BehindLinks(fs::path path) {
+  std::error_code error;
+  for (int links = 0; links < 40 && fs::is_symlink(fs::symlink_status(path, error)); ++links) {
+    path = path.parent_path() / fs::read_symlink(path, error);  // an absolute target replaces the whole path
+  }
+  return path;
+}
+
+}  // namespace
+
 SafetensorsWriter::SafetensorsWriter(const std::string& path, const std::vector<OutputTensor>& tensors)
-    : path_(path), part_path_(path + ".part") {
+    : path_(path), final_path_(BehindLinks(path).string()), part_path_(final_path_ + ".part") {
+  std::error_code ignored;
+  const fs::file_status status = fs::status(final_path_, ignored);
+  if (fs::exists(status) && !fs::is_regular_file(status)) {
+    Throw(ErrorKind::kInvalidArgument,
+          path + ": cannot write: found something that is not a regular file, wanted a file or a new name");
+  }
   Json header = Json::object();
   int64_t end = 0;
   for (const OutputTensor& tensor : tensors) {
@@ -41,7 +62,7 @@ SafetensorsWriter::~SafetensorsWriter() {
   if (finished_) return;
   file_.close();
   std::error_code ignored;
-  std::filesystem::remove(part_path_, ignored);
+  fs::remove(part_path_, ignored);
 }
 
 void SafetensorsWriter::Write(size_t tensor, int64_t first, std::span<const float> values) {
@@ -53,7 +74,7 @@ void SafetensorsWriter::Finish() {
   errno = 0;
   file_.close();
   std::error_code error;
-  if (file_) std::filesystem::rename(part_path_, path_, error);
+  if (file_) fs::rename(part_path_, final_path_, error);
   if (!file_ || error) {
     Throw(ErrorKind::kOutOfMemory, path_ + ": cannot write: " + (error ? error.message() : std::strerror(errno)));
   }

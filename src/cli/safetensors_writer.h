@@ -14,7 +14,7 @@ struct OutputTensor {
 };
 
 // Writes float32 tensors of known shapes to a safetensors file, piece by piece. The file gets its name when it is
-// complete; an unfinished one is removed.
+// complete; an unfinished one is removed. A link is followed; anything but a regular file is refused.
 class SafetensorsWriter {
  public:
   // Throws Error kInvalidArgument when the file cannot be made.
@@ -29,7 +29,9 @@ class SafetensorsWriter {
   void Finish();
 
  private:
-  std::string path_, part_path_;
+  std::string path_;        // as given, for errors
+  std::string final_path_;  // behind links
+  std::string part_path_;
   std::ofstream file_;
   std::vector<int64_t> offsets_;  // of each tensor's bytes in the file
   bool finished_ = false;

@@ -38,7 +38,7 @@ void RunTokenize(const Options& o) {
 void AddTokenizeCommand(CommandLine& line) {
   auto o = std::make_shared<Options>();
   CLI::App& command = *line.app.add_subcommand("tokenize", "Text -> JSON array of token ids");
-  AddFolderOption(command, o->model, line.environment);
+  AddModelOptions(command, o->model, line.environment);
   command.add_option("--text", o->text, "The text; without it standard input is read, byte for byte")
       ->type_name("TEXT");
   command.add_flag("--bos", o->bos, "Begin with the <bos> token");

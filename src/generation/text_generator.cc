@@ -151,7 +151,11 @@ TextGenerator::TextGenerator(const std::string& folder, Backend& backend, const 
       folder_(folder),
       tokenizer_(LoadTokenizer(folder, backend.plan().vocab())),
       defaults_(LoadGenerationConfig(folder)),
-      engine_(backend, options) {}
+      engine_(backend, options) {
+  for (int32_t id = 0; tokenizer_ && id < tokenizer_->size(); ++id) {
+    longest_piece_bytes_ = std::max(longest_piece_bytes_, tokenizer_->Piece(id).size());
+  }
+}
 
 TextGenerator::~TextGenerator() = default;
 
@@ -165,10 +169,22 @@ SequenceRequest TextGenerator::MakeRequest(std::vector<int32_t> prompt, const Ge
   return request;
 }
 
+// A text so long that it cannot fit, whatever its tokens are, is refused before it is cut into tokens.
+void TextGenerator::CheckLength(std::string_view prompt) const {
+  if (prompt.empty()) Throw(ErrorKind::kInvalidArgument, "prompt: found an empty text, wanted at least one character");
+  const auto context = static_cast<size_t>(engine_.options().max_context);
+  const size_t least = prompt.size() / (3 * longest_piece_bytes_);  // a space may be written as U+2581, 3 bytes
+  if (least < context) return;
+  Throw(ErrorKind::kInvalidArgument,
+        "prompt: found " + std::to_string(prompt.size()) + " bytes of text, which is at least " +
+            std::to_string(least) + " tokens, wanted fewer than the context of " + std::to_string(context) + " tokens");
+}
+
 GenerateResult TextGenerator::Generate(std::string_view prompt, const GenerateOptions& options, const OnText& on_text) {
   if (!tokenizer_) {
     Throw(ErrorKind::kNotFound, folder_ + "/tokenizer.json: found none, wanted one to read a text prompt");
   }
+  CheckLength(prompt);
   std::vector<int32_t> ids = tokenizer_->Encode(prompt);
   std::optional<int32_t> bos = tokenizer_->bos_id();
   if (!bos) bos = backend_.plan().config.bos_token_id;

@@ -63,7 +63,8 @@ class TextGenerator {
   // Both throw what Engine::Add and Backend::Forward throw; kInvalidArgument for an empty stop text; kNotFound where a
   // tokenizer is needed and there is none.
   //
-  // The text is completed as it stands after <bos>. A text that already begins with <bos> is not given another.
+  // The text, which must not be empty, is completed as it stands after <bos>. A text that already begins with <bos> is
+  // not given another.
   GenerateResult Generate(std::string_view prompt, const GenerateOptions& options, const OnText& on_text);
   // Ids are taken as they are.
   GenerateResult GenerateFromIds(std::vector<int32_t> prompt, const GenerateOptions& options, const OnText& on_text);
@@ -71,11 +72,13 @@ class TextGenerator {
   const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
 
  private:
+  void CheckLength(std::string_view prompt) const;
   SequenceRequest MakeRequest(std::vector<int32_t> prompt, const GenerateOptions& options) const;
 
   Backend& backend_;
   std::string folder_;
   std::optional<Tokenizer> tokenizer_;
+  size_t longest_piece_bytes_ = 1;  // of any token
   GenerationConfig defaults_;
   Engine engine_;
 };

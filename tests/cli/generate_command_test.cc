@@ -137,9 +137,16 @@ TEST(GenerateCommand, RefusesValuesThatCannotBe) {
   ExpectError(Generate({"--prompt-file", "/none/prompt"}), 1, "/none/prompt");
 }
 
-TEST(GenerateCommand, AnEmptyPromptIsJustBos) {
-  EXPECT_EQ(GenerateJson({"-n", "2", ""})["prompt_ids"], Json({2}));
-  EXPECT_EQ(GenerateJson({"-n", "2"}, "")["prompt_ids"], Json({2}));
+TEST(GenerateCommand, RefusesNumbersThatDoNotFit) {
+  ExpectError(Generate({"--seed", "-1", "hi"}), 2, "found '-1', wanted a whole number of 0 or more");
+  ExpectError(Generate({"--seed", "99999999999999999999", "hi"}), 2, "--seed");
+  ExpectError(Generate({"-n", "99999999999999999999", "hi"}), 2, "wanted a whole number of 64 bits");
+  ExpectError(Generate({"--threads", "4096", "hi"}), 2, "0 to 1024");
+}
+
+TEST(GenerateCommand, RefusesAnEmptyPrompt) {
+  ExpectError(Generate({""}), 1, "found an empty text");
+  ExpectError(Generate({}, ""), 1, "found an empty text");
 }
 
 TEST(GenerateCommand, AFullContextEndsWithLength) {

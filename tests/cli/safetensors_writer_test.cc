@@ -38,6 +38,19 @@ TEST(SafetensorsWriter, AnUnfinishedFileIsRemoved) {
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
+TEST(SafetensorsWriter, FollowsLinksAndLeavesOtherThingsAlone) {
+  const TestFolder folder;
+  std::filesystem::create_symlink("target", folder / "link");
+  SafetensorsWriter writer(folder / "link", {{"a", {1}}});
+  writer.Write(0, 0, std::vector<float>{1});
+  writer.Finish();
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
+  EXPECT_TRUE(std::filesystem::is_regular_file(std::filesystem::symlink_status(folder / "target")));
+  EXPECT_THROW(SafetensorsWriter("/dev/null", {{"a", {1}}}), Error);
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+  EXPECT_THROW(SafetensorsWriter(folder.path(), {{"a", {1}}}), Error);
+}
+
 TEST(SafetensorsWriter, SaysWhatItCannotWrite) {
   EXPECT_THROW(SafetensorsWriter("/proc/none/out", {{"a", {1}}}), Error);
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";

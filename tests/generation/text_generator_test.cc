@@ -67,8 +67,14 @@ TEST_F(TextGeneratorTest, APromptGetsOneBos) {
     const GenerateResult result = generator.Generate(prompt, {.max_new_tokens = 1}, {});
     EXPECT_THAT(result.prompt_ids, ElementsAre(Small::kBos, Small::Word("alpha"), Small::Word(" beta")));
   }
-  EXPECT_THAT(generator.Generate("", {.max_new_tokens = 1}, {}).prompt_ids, ElementsAre(Small::kBos));
   EXPECT_THAT(generator.GenerateFromIds({C('x')}, {.max_new_tokens = 1}, {}).prompt_ids, ElementsAre(C('x')));
+}
+
+TEST_F(TextGeneratorTest, RefusesATextThatIsEmptyOrCannotFit) {
+  TextGenerator generator(folder_.path(), backend_, {.max_context = 16});
+  EXPECT_THROW(generator.Generate("", {.max_new_tokens = 1}, {}), Error);
+  // So long that it is refused before it is cut into tokens.
+  EXPECT_THROW(generator.Generate(std::string(100'000, 'a'), {.max_new_tokens = 1}, {}), Error);
 }
 
 // Field report 9: the answer ends at each id of the union of both files, whatever else is set; text that only looks
