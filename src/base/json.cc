@@ -52,6 +52,12 @@ size_t Utf8Length(std::string_view text) {
   return overlong || outside ? 0 : length;
 }
 
+// The library's messages begin with "[json.exception.<class>.<number>] ".
+std::string_view WithoutClass(std::string_view message) {
+  const size_t end = message.find("] ");
+  return message.starts_with("[json.exception.") && end != std::string_view::npos ? message.substr(end + 2) : message;
+}
+
 }  // namespace
 
 Json ParseJson(std::string_view text, const std::string& what) {
@@ -66,7 +72,7 @@ Json ParseJson(std::string_view text, const std::string& what) {
                        [&](int depth, Json::parse_event_t event, Json& value) { return guard(depth, event, value); });
   } catch (const Json::exception& error) {
     // The library's message repeats the input up to the fault, which may be megabytes: keep its head.
-    Throw(ErrorKind::kCorruptFile, what + ": not valid JSON: " + Printable(error.what(), 160));
+    Throw(ErrorKind::kCorruptFile, what + ": not valid JSON: " + Printable(WithoutClass(error.what()), 160));
   }
 }
 

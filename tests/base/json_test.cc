@@ -36,7 +36,12 @@ TEST(ParseJsonTest, TellsWhatIsNotJson) {
     const std::string message = MessageOf(text);
     EXPECT_EQ(message.find("thing.json: not valid JSON: "), 0u) << message;
     EXPECT_EQ(message.find('\n'), std::string::npos);
+    EXPECT_EQ(message.find("json.exception"), std::string::npos) << message;
   }
+}
+
+TEST(ParseJsonTest, TellsWhere) {
+  EXPECT_EQ(MessageOf("{]").find("thing.json: not valid JSON: parse error at line 1, column 2"), 0u);
 }
 
 TEST(ParseJsonTest, LongFaultsGiveShortMessages) {
