@@ -193,8 +193,9 @@ void ReadLayerTypes(const Settings& text, Config& config) {
   } else {
     if (!types->is_array()) text.Fail(ErrorKind::kCorruptFile, "layer_types", *types, "an array");
     if (types->size() != layers) {
-      text.Fail(ErrorKind::kInvalidArgument, "layer_types", std::to_string(types->size()) + " entries",
-                std::to_string(layers) + ", one for each of num_hidden_layers");
+      Throw(ErrorKind::kInvalidArgument, text.where() + ": layer_types: found " + std::to_string(types->size()) +
+                                             " entries, wanted " + std::to_string(layers) +
+                                             ", one for each of num_hidden_layers");
     }
     for (const Json& type : *types) {
       if (type != "full_attention" && type != "sliding_attention") {

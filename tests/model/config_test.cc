@@ -187,7 +187,7 @@ TEST(ConfigTest, BadSettingsNameTheKeyFoundAndWanted) {
       {R"({"hidden_size": 9223372036854775807})", bounds, {"hidden_size"}},
       {R"({"num_hidden_layers": 0})", bounds, {"num_hidden_layers"}},
       {R"({"num_hidden_layers": 1000000})", bounds, {"num_hidden_layers: found 1000000"}},
-      {R"({"num_hidden_layers": 5})", bounds, {"layer_types: found", "4 entries", "wanted 5"}},
+      {R"({"num_hidden_layers": 5})", bounds, {"layer_types: found 4 entries, wanted 5"}},
       {R"({"layer_types": ["sliding_attention", "linear", "full_attention", "full_attention"]})",
        unsupported,
        {"layer_types: found \"linear\""}},
