@@ -1,6 +1,7 @@
 #include "model/model_weights.h"
 
 #include <bit>
+#include <charconv>
 #include <cstring>
 #include <functional>
 #include <optional>
@@ -116,6 +117,47 @@ Weight Bind(const TensorIndex& index, const std::string& name, const std::vector
   return weight;
 }
 
+[[noreturn]] void ThrowContradiction(const TensorIndex& index, const StoredTensor& tensor, const std::string& setting) {
+  Throw(ErrorKind::kCorruptFile, index.files()[tensor.file].path() + ": tensor \"" + Printable(tensor.name) +
+                                     "\": contradicts config.json: found " + setting);
+}
+
+// The N of a tensor "<layers>N.<rest>"; -1 for any other name.
+int64_t LayerOf(std::string_view name, std::string_view layers) {
+  if (!name.starts_with(layers)) return -1;
+  name.remove_prefix(layers.size());
+  int32_t layer = -1;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), layer);
+  const bool complete = error == std::errc() && end != name.data() + name.size() && *end == '.';
+  return complete ? layer : -1;
+}
+
+// A config that leaves out a part which the file has would compute another model without any tensor being missed.
+void RefuseLeftOutParts(const TensorIndex& index, const Config& config) {
+  const std::string layers = config.tensor_prefix + "layers.";
+  const StoredTensor* table = index.Find(config.tensor_prefix + "embed_tokens_per_layer.weight");
+  if (table != nullptr && config.hidden_size_per_layer_input == 0) {
+    ThrowContradiction(index, *table, "hidden_size_per_layer_input 0 (or none), wanted more than 0");
+  }
+  const StoredTensor* router = index.Find(layers + "0.router.proj.weight");
+  if (router != nullptr && !config.enable_moe_block) {
+    ThrowContradiction(index, *router, "enable_moe_block false (or none), wanted true");
+  }
+  const StoredTensor* last = nullptr;
+  int64_t stored_layers = config.num_hidden_layers;
+  for (const StoredTensor& tensor : index.tensors()) {
+    const int64_t layer = LayerOf(tensor.name, layers);
+    if (layer < stored_layers) continue;
+    stored_layers = layer + 1;
+    last = &tensor;
+  }
+  if (last != nullptr) {
+    ThrowContradiction(
+        index, *last,
+        "num_hidden_layers " + std::to_string(config.num_hidden_layers) + ", wanted " + std::to_string(stored_layers));
+  }
+}
+
 float HalfToFloat(uint16_t bits) {
   const uint32_t sign = (bits & 0x8000u) << 16, exponent = (bits >> 10) & 0x1Fu, fraction = bits & 0x3FFu;
   if (exponent == 0) {
@@ -150,6 +192,7 @@ std::vector<WeightSpec> RequiredWeights(const ModelPlan& plan) {
 }
 
 ModelWeights BindWeights(const TensorIndex& index, const ModelPlan& plan) {
+  RefuseLeftOutParts(index, plan.config);
   ModelWeights weights;
   std::vector<Weight> scalars;
   VisitModel(plan, weights, scalars, [&](const std::string& name, const std::vector<int64_t>& shape, Weight& weight) {

@@ -70,7 +70,8 @@ struct WeightSpec {
 std::vector<WeightSpec> RequiredWeights(const ModelPlan& plan);
 
 // Checks presence, type (BF16, F16, F32) and shape of every required tensor and points at its bytes inside `index`,
-// which must outlive the result. Throws Error: kNotFound (missing tensor), kUnsupported (type), kCorruptFile (shape).
+// which must outlive the result. Throws Error: kNotFound (missing tensor), kUnsupported (type), kCorruptFile (shape, or
+// per-layer inputs, experts or layers in the file that the config leaves out).
 ModelWeights BindWeights(const TensorIndex& index, const ModelPlan& plan);
 
 // How a model uses a checkpoint, in tensors and bytes as stored.

@@ -145,6 +145,46 @@ TEST_F(ChangedCheckpoint, AVocabularyOfAnotherSizeThanTheTableIsAnError) {
   ExpectBindError(ErrorKind::kCorruptFile, {"embed_tokens.weight", "[1024,96]", "[1000,96]"});
 }
 
+TEST_F(ChangedCheckpoint, PerLayerInputsThatTheConfigLeavesOutAreAnError) {
+  plan_.config.hidden_size_per_layer_input = 0;
+  Write(All());
+  ExpectBindError(ErrorKind::kCorruptFile,
+                  {"model.safetensors: tensor \"" + Name("embed_tokens_per_layer.weight") + "\"",
+                   "found hidden_size_per_layer_input 0", "wanted more than 0"});
+}
+
+TEST_F(ChangedCheckpoint, MoreLayersThanTheConfigHasAreAnError) {
+  Config config = plan_.config;
+  config.num_hidden_layers = 8;
+  config.num_kv_shared_layers = 2;
+  config.layer_types.resize(8);
+  config.layer_types.back() = AttentionType::kFull;
+  plan_ = MakeModelPlan(config);
+  Write(All());
+  ExpectBindError(ErrorKind::kCorruptFile, {"tensor \"" + Name("layers.9."), "found num_hidden_layers 8", "wanted 10"});
+}
+
+TEST_F(ChangedCheckpoint, TensorsThatOnlyLookLikeLayersAreIgnored) {
+  std::vector<StoredTensor> tensors = All();
+  for (const char* name : {"layers.x.weight", "layers.99999999999999999999.weight", "layers.77", "layers.-5.weight"}) {
+    tensors.push_back({Name(name), "BF16", {1}, Of(tensors, Name("layers.0.layer_scalar")).bytes});
+  }
+  tensors.push_back({"model.audio_tower.layers.50.weight", "BF16", {1}, tensors.back().bytes});
+  Write(tensors);
+  const TensorIndex changed = TensorIndex::Open(folder_.path());
+  EXPECT_EQ(BindWeights(changed, plan_).layers.size(), 10u);
+}
+
+TEST(ModelWeightsTest, ExpertsThatTheConfigLeavesOutAreAnError) {
+  const TensorIndex index = TensorIndex::Open(MiniFolder("moe-mini"));
+  Config config = LoadConfig(MiniFolder("moe-mini"));
+  config.enable_moe_block = false;
+  ExpectError(ErrorKind::kCorruptFile,
+              {"tensor \"" + config.tensor_prefix + "layers.0.router.proj.weight\"", "found enable_moe_block false",
+               "wanted true"},
+              [&] { BindWeights(index, MakeModelPlan(config)); });
+}
+
 TEST_F(ChangedCheckpoint, OtherTypesAreRefusedWhereTheyAreReadOnly) {
   std::vector<StoredTensor> tensors = All();
   Of(tensors, Name("layers.0.mlp.gate_proj.weight")).stored_type = "I16";
