@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,7 @@ void CheckNumber(const char* name, int64_t found, int64_t low, int64_t high) {
 void CheckOptions(const PullOptions& options) {
   CheckRepository(options.repository);
   CheckRevision(options.revision);
+  if (options.folder.empty()) Throw(ErrorKind::kInvalidArgument, "found no folder to download into");
   CheckNumber("connections", options.connections, 1, 64);
   CheckNumber("range_bytes", options.range_bytes, int64_t{64} << 10, int64_t{1} << 40);
   CheckNumber("retries", options.retries, 0, 100);
@@ -89,7 +91,12 @@ void PullRun::Report(std::string_view stage, uint64_t done, uint64_t total) {
 }
 
 void PullRun::Run() {
+  // A folder that is there is locked at once; one that is not is made only when there is something to put into it.
+  std::error_code unreadable;
+  std::optional<FolderLock> lock;
+  if (std::filesystem::exists(options_.folder, unreadable)) lock.emplace(options_.folder);
   List();
+  if (!lock) lock.emplace(options_.folder);
   const std::vector<RemoteFile> missing = FindMissing();
   const Parts parts = OpenParts(missing);
   try {
@@ -200,9 +207,7 @@ void PullRun::Fetch(const Parts& parts) {
 
 void Pull(const PullOptions& options, const ProgressFn& progress) {
   CheckOptions(options);
-  PullRun run(options, progress);
-  const FolderLock lock(options.folder);
-  run.Run();
+  PullRun(options, progress).Run();
 }
 
 }  // namespace lapidary

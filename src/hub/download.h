@@ -10,7 +10,7 @@ namespace lapidary {
 struct PullOptions {
   std::string repository;  // "owner/name"
   std::string revision = "main";
-  std::string folder;                               // target; made if missing
+  std::string folder;                               // target; made if missing, once the listing is there
   std::string endpoint = "https://huggingface.co";  // HF_ENDPOINT
   std::string token;                        // HF_TOKEN; sent to the endpoint only, never to a redirect's other host
   int connections = 8;                      // parallel ranges, in [1, 64]
@@ -29,7 +29,7 @@ struct PullOptions {
 // which stays resumable, and is passed on.
 // Throws Error: kNotFound (repository, revision or file), kInvalidArgument (name, folder, token refused, another
 // download at work in the folder), kCorruptFile (the hub's answers, size or hash), kOutOfMemory (no space), kDevice
-// (network gave up).
+// (network gave up, or no hub could be reached at all).
 void Pull(const PullOptions& options, const ProgressFn& progress);
 
 }  // namespace lapidary

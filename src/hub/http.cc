@@ -92,11 +92,12 @@ int OnProgress(void* context, curl_off_t, curl_off_t received, curl_off_t, curl_
   return transfer.stalled || transfer.stop.IsSet() ? 1 : 0;
 }
 
+bool IsUnreachable(CURLcode code) {
+  return code == CURLE_COULDNT_RESOLVE_PROXY || code == CURLE_COULDNT_RESOLVE_HOST || code == CURLE_COULDNT_CONNECT;
+}
+
 bool IsTransient(CURLcode code) {
   switch (code) {
-    case CURLE_COULDNT_RESOLVE_PROXY:
-    case CURLE_COULDNT_RESOLVE_HOST:
-    case CURLE_COULDNT_CONNECT:
     case CURLE_PARTIAL_FILE:
     case CURLE_OPERATION_TIMEDOUT:
     case CURLE_SSL_CONNECT_ERROR:
@@ -119,6 +120,7 @@ void ThrowFailure(CURLcode code, const Transfer& transfer, const char* detail) {
     throw TransientFailure(fmt::format("{}: no byte for {} s", url, transfer.stall_limit.count()));
   }
   const std::string text = fmt::format("{}: {}", url, Printable(*detail != '\0' ? detail : curl_easy_strerror(code)));
+  if (IsUnreachable(code)) throw Unreachable(text);
   if (IsTransient(code)) throw TransientFailure(text);
   Throw(ErrorKind::kDevice, text);
 }

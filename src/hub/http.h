@@ -36,6 +36,12 @@ class TransientFailure : public std::runtime_error {
   int retry_after_seconds_;
 };
 
+// No connection came about: the host's name was not resolved, or nobody listens there.
+class Unreachable : public TransientFailure {
+ public:
+  using TransientFailure::TransientFailure;
+};
+
 // Gets a body piece by piece, the same head each time. What it throws ends the transfer and leaves Get.
 using BodySink = std::function<void(const HttpHead& head, std::string_view piece)>;
 
@@ -53,7 +59,8 @@ class HttpClient {
 
   // Follows up to 10 redirects, never from https to http. The token goes with requests to the endpoint's origin until a
   // redirect has led elsewhere. `sink` sees the body of a 200 or 206 only; other statuses are for the caller to judge.
-  // Throws TransientFailure; Error kDevice (no retry helps), kCancelled (stop was set), kCorruptFile (bad redirect).
+  // Throws TransientFailure, of which Unreachable; Error kDevice (no retry helps), kCancelled (stop was set),
+  // kCorruptFile (bad redirect).
   HttpHead Get(const std::string& url, std::optional<ByteRange> range, const BodySink& sink);
 
  private:

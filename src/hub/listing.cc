@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/error.h"
 #include "hub/url.h"
@@ -101,10 +102,21 @@ void AddWantedFiles(const Json& page, const std::string& what, std::vector<Remot
   }
 }
 
+// A hub that the very first request cannot reach is a mistaken address or no network at all: no wait will cure that.
+HttpHead Listing::Get(const std::string& url, const std::string& what, const BodySink& sink) {
+  const bool is_first = !std::exchange(has_asked_, true);
+  try {
+    return client_.Get(url, std::nullopt, sink);
+  } catch (const Unreachable& failure) {
+    if (is_first) Throw(ErrorKind::kDevice, what + ": " + failure.what());
+    throw;
+  }
+}
+
 Listing::Page Listing::GetPage(const std::string& url, const std::string& what) {
   return WithRetries(retry_, stop_, [&] {
     Page page;
-    const HttpHead head = client_.Get(url, std::nullopt, [&](const HttpHead&, std::string_view piece) {
+    const HttpHead head = Get(url, what, [&](const HttpHead&, std::string_view piece) {
       page.text += piece;
       if (page.text.size() > kMaxPageBytes) {
         Throw(ErrorKind::kCorruptFile, fmt::format("{}: found an answer of more than {} bytes", what, kMaxPageBytes));

@@ -36,7 +36,8 @@ bool IsWanted(std::string_view name);
 // than the hub's, a path that is not relative and plain, a negative size, a name twice.
 void AddWantedFiles(const Json& page, const std::string& what, std::vector<RemoteFile>& files);
 
-// Asks the hub's API; for one thread.
+// Asks the hub's API; for one thread. Retries what is transient, but not when the first request of all finds no hub:
+// that is Error kDevice at once.
 class Listing {
  public:
   Listing(HttpClient& client, RetryOptions retry, const StopFlag& stop, bool with_token)
@@ -53,12 +54,14 @@ class Listing {
     std::string text;
     std::string next;  // URL; empty: the last page
   };
+  HttpHead Get(const std::string& url, const std::string& what, const BodySink& sink);
   Page GetPage(const std::string& url, const std::string& what);
 
   HttpClient& client_;
   RetryOptions retry_;
   const StopFlag& stop_;
   bool with_token_;
+  bool has_asked_ = false;
 };
 
 // Where the hub serves a file's content.

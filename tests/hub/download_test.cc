@@ -15,6 +15,7 @@ namespace lapidary {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr size_t kRangeBytes = 64 << 10;
 
@@ -187,10 +188,35 @@ TEST_F(PullTest, OneDownloadAtATimeInAFolder) {
   EXPECT_TRUE(hub_->Log().empty());
 }
 
-TEST_F(PullTest, HubThatIsNotThere) {
+TEST_F(PullTest, HubThatIsNotThereIsAskedOnce) {
   Serve();
-  options_.endpoint = "http://127.0.0.1:1";
+  for (const char* endpoint : {"http://127.0.0.1:1", "http://hub.invalid"}) {
+    options_.endpoint = endpoint;
+    const std::string text = ExpectError(ErrorKind::kDevice, [&] { Pull(options_, nullptr); });
+    EXPECT_THAT(text, HasSubstr("cannot read owner/model at main: " + options_.endpoint));
+    EXPECT_THAT(text, Not(HasSubstr("retries")));
+    EXPECT_FALSE(std::filesystem::exists(options_.folder));
+  }
+}
+
+TEST_F(PullTest, FolderIsMadeOnlyOnceTheListingIsThere) {
+  Serve(
+      R"({"faults": [{"on": "@revision", "mode": "status", "status": 503, "times": 3}, {"on": "@tree", "mode": "status", "status": 404, "times": 1}]})");
+  options_.folder = folder_.File("new/model");
   EXPECT_THAT(ExpectError(ErrorKind::kDevice, [&] { Pull(options_, nullptr); }), HasSubstr("gave up after 2 retries"));
+  EXPECT_FALSE(std::filesystem::exists(folder_.File("new")));
+  ExpectError(ErrorKind::kNotFound, [&] { Pull(options_, nullptr); });
+  EXPECT_FALSE(std::filesystem::exists(folder_.File("new")));
+  Pull(options_, nullptr);
+  ExpectComplete();
+}
+
+TEST_F(PullTest, FolderThatWasThereStays) {
+  Serve();
+  std::filesystem::create_directory(options_.folder);
+  options_.revision = "v9";
+  ExpectError(ErrorKind::kNotFound, [&] { Pull(options_, nullptr); });
+  EXPECT_TRUE(std::filesystem::is_empty(options_.folder));
 }
 
 TEST(PullOptionsTest, ValuesOutsideWhatIsAllowed) {
