@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # clang-tidy-16 over every source of src/ and apps/ that the compilation database names.
-#   tools/tidy.sh [BUILD_FOLDER] [FILES...]     default: build/clang, all
+#   tools/tidy.sh [BUILD_FOLDER] [FILES...]     default: build/fuzz, all
 set -euo pipefail
 cd "$(dirname "$0")/.."
-build=${1:-build/clang}
+build=${1:-build/fuzz}
 shift || true
 [ $# -gt 0 ] || mapfile -t files < <(git ls-files 'src/*.cc' 'apps/*.cc')
 [ $# -eq 0 ] || files=("$@")

@@ -144,7 +144,7 @@ float ExpAndSum(float* HWY_RESTRICT x, size_t count, float shift) {
   }
   hn::Store(sum, df, lanes);
   float total = 0.0f;
-  for (size_t lane = 0; lane < kLanes; ++lane) total += lanes[lane];
+  for (const float lane : lanes) total += lane;
   return total;
 }
 
