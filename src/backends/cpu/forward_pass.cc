@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <string>
 
 #include "backends/cpu/experts.h"
@@ -55,9 +54,9 @@ void ForwardPass::ForRows(size_t width, const F& f) {
   pool_.ParallelFor(rows, 1, [&](size_t begin, size_t end, int) { f(begin, end); });
 }
 
-void ForwardPass::Project(const RowBuffer& x, std::span<const MatmulTarget> targets, size_t rows) {
+void ForwardPass::Project(RowBuffer& x, std::span<const MatmulTarget> targets, size_t rows) {
   const int64_t cols = targets[0].weight.cols;
-  Matmul(pool_, matmul_scratch_, const_cast<RowBuffer&>(x).data(), static_cast<int64_t>(rows), cols, targets);
+  Matmul(pool_, matmul_scratch_, x.data(), static_cast<int64_t>(rows), cols, targets);
   for (const MatmulTarget& target : targets) {
     flops_ += 2.0 * static_cast<double>(rows) * static_cast<double>(target.weight.rows) * static_cast<double>(cols);
   }

@@ -82,7 +82,7 @@ class ForwardPass {
   void KeepRows(std::span<const int32_t> kept);
   void Logits(const Step& step, std::span<float> logits);
 
-  void Project(const RowBuffer& x, std::span<const MatmulTarget> targets, size_t rows);
+  void Project(RowBuffer& x, std::span<const MatmulTarget> targets, size_t rows);
   void Project(RowBuffer& x, const WeightMatrix& weight, RowBuffer& out);
   template <typename F>
   void ForRows(size_t width, const F& f);
