@@ -9,21 +9,10 @@
 
 namespace lapidary {
 
-void AddFolderOption(CLI::App& command, ModelOptions& options, const CliEnvironment& environment) {
-  options.folder = environment.demo_model;
-  command.add_option("-m,--model", options.folder, "Model folder (default: the bundled demo model)")->type_name("DIR");
-}
-
 void AddThreadsOption(CLI::App& command, int& threads) {
   command.add_option("--threads", threads, "Threads; 0: one for each physical core")
       ->type_name("N")
       ->check(IntegerIn(0, 1024));
-}
-
-void AddContextOption(CLI::App& command, ModelOptions& options) {
-  command.add_option("--ctx", options.ctx, "Context in tokens; 0: all the model has")
-      ->type_name("N")
-      ->check(IntegerIn(0, std::numeric_limits<int64_t>::max()));
 }
 
 CLI::Validator IntegerIn(int64_t low, int64_t high) {
@@ -40,13 +29,16 @@ CLI::Validator IntegerIn(int64_t low, int64_t high) {
 }
 
 void AddModelOptions(CLI::App& command, ModelOptions& options, const CliEnvironment& environment) {
-  AddFolderOption(command, options, environment);
+  options.folder = environment.demo_model;
+  command.add_option("-m,--model", options.folder, "Model folder (default: the bundled demo model)")->type_name("DIR");
   command.add_option("--device", options.device, "cpu, cuda, or auto: the best there is")
       ->check(CLI::IsMember({"cpu", "cuda", "auto"}));
   AddThreadsOption(command, options.threads);
   command.add_option("--kv-type", options.kv_type, "Element type of the K/V cache: f32 or bf16")
       ->check(CLI::IsMember({"f32", "bf16"}));
-  AddContextOption(command, options);
+  command.add_option("--ctx", options.ctx, "Context in tokens; 0: all the model has")
+      ->type_name("N")
+      ->check(IntegerIn(0, std::numeric_limits<int64_t>::max()));
 }
 
 void AddPrefillChunkOption(CLI::App& command, int64_t& rows) {

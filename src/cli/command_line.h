@@ -36,9 +36,7 @@ struct ModelOptions {
   DType kv_dtype() const { return kv_type == "bf16" ? DType::kBF16 : DType::kF32; }
 };
 
-void AddFolderOption(CLI::App& command, ModelOptions& options, const CliEnvironment& environment);
 void AddThreadsOption(CLI::App& command, int& threads);
-void AddContextOption(CLI::App& command, ModelOptions& options);
 // All of ModelOptions.
 void AddModelOptions(CLI::App& command, ModelOptions& options, const CliEnvironment& environment);
 // Refuses what is not a whole number in [low, high]: CLI11 alone wraps and clamps numbers that are too large.
