@@ -61,8 +61,11 @@ class Backend {
   // `taps` may be nullptr. Throws Error: kInvalidArgument (an id or position out of range), kDevice (a hidden state
   // that is not finite, naming the layer); the cache rows of this step are then undefined, all others untouched.
   virtual void Forward(const StepBatch& batch, std::span<float> logits, TapSink* taps) = 0;
+  // As Forward, but only the id of the largest logit of each row, the lowest id among equals, leaves the backend:
+  // `best` [batch.logit_rows.size()].
+  virtual void ForwardGreedy(const StepBatch& batch, std::span<int32_t> best, TapSink* taps) = 0;
 
-  // Floating-point operations that the last Forward really executed in matrix products and attention.
+  // Floating-point operations that the last step really executed in matrix products and attention.
   virtual double LastStepFlops() const = 0;
 };
 

@@ -11,6 +11,10 @@
 namespace lapidary {
 namespace {
 
+constexpr int kMostTopLogprobs = 20;
+// Rows of a step whose logits give logprobs of prompts: with a vocabulary of 262,144 each takes 1 MiB.
+constexpr int64_t kScoredRows = 32;
+
 void CheckAtLeast(const char* name, int64_t value, int64_t least) {
   if (value >= least) return;
   Throw(ErrorKind::kInvalidArgument,
@@ -27,20 +31,28 @@ EngineOptions Checked(EngineOptions options, const Config& config) {
   }
   CheckAtLeast("sequences", options.max_sequences, 1);
   CheckAtLeast("tokens of a step", options.step_tokens, 1);
+  if (options.cache_tokens == 0) {
+    options.cache_tokens = options.max_sequences * options.max_context;
+  } else {
+    CheckAtLeast("tokens of the K/V cache", options.cache_tokens, 2);
+    options.max_context = std::min(options.max_context, options.cache_tokens);
+  }
   options.step_tokens = std::min(options.step_tokens, options.max_context);
   return options;
 }
 
 std::array<int32_t, kKvGroups> PoolSizes(const KvLayout& layout, const EngineOptions& options) {
+  constexpr int64_t kMostBlocks = std::numeric_limits<int32_t>::max();
   std::array<int32_t, kKvGroups> sizes{};
   for (size_t g = 0; g < kKvGroups; ++g) {
     const int64_t each = BlocksNeeded(layout.groups[g], options.max_context, options.step_tokens);
-    if (each > std::numeric_limits<int32_t>::max() / options.max_sequences) {
+    const int64_t all = BlocksNeeded({.layers = layout.groups[g].layers}, options.cache_tokens, 1);
+    if (each > kMostBlocks / options.max_sequences || all > kMostBlocks) {
       Throw(ErrorKind::kInvalidArgument, "K/V cache: found " + std::to_string(options.max_sequences) +
                                              " sequences of " + std::to_string(options.max_context) +
                                              " tokens, wanted fewer than 2^31 blocks");
     }
-    sizes[g] = static_cast<int32_t>(each * options.max_sequences);
+    sizes[g] = static_cast<int32_t>(std::min(all, each * options.max_sequences));
   }
   return sizes;
 }
@@ -57,9 +69,13 @@ void CheckRequest(const SequenceRequest& request, int64_t vocab, int64_t max_con
     Throw(ErrorKind::kInvalidArgument, "prompt: found " + std::to_string(request.prompt.size()) +
                                            " tokens, wanted fewer than the context of " + std::to_string(max_context));
   }
-  if (request.max_new_tokens == 0 || request.max_new_tokens < -1) {
+  if (request.max_new_tokens < -1 || (request.max_new_tokens == 0 && !request.prompt_logprobs)) {
     Throw(ErrorKind::kInvalidArgument,
           "new tokens: found " + std::to_string(request.max_new_tokens) + ", wanted at least 1, or -1 for no limit");
+  }
+  if (request.top_logprobs < -1 || request.top_logprobs > kMostTopLogprobs) {
+    Throw(ErrorKind::kInvalidArgument, "top_logprobs: found " + std::to_string(request.top_logprobs) +
+                                           ", wanted 0 to " + std::to_string(kMostTopLogprobs) + ", or -1 for none");
   }
 }
 
@@ -110,8 +126,14 @@ void Engine::PlanRows(Sequence& sequence, int64_t rows) {
     Throw(ErrorKind::kOutOfMemory, "K/V cache: found no free block, wanted those reserved for the sequence");
   }
   const auto known = static_cast<int64_t>(sequence.tokens.size());
+  const auto prompt = static_cast<int64_t>(sequence.request.prompt.size());
+  const size_t logit_rows_before = batch_->logit_rows.size();
+  sequence.scored_rows = 0;
   for (int64_t position = sequence.cached; position < sequence.cached + rows; ++position) {
-    if (position >= known - 1) batch_->logit_rows.push_back(static_cast<int32_t>(batch_->ids.size()));
+    const bool chooses = position >= known - 1 && sequence.request.max_new_tokens != 0;
+    const bool scores = position < prompt - 1 && position >= prompt - 1 - sequence.unscored();
+    sequence.scored_rows += scores;
+    if (chooses || scores) batch_->logit_rows.push_back(static_cast<int32_t>(batch_->ids.size()));
     batch_->ids.push_back(position < known ? sequence.tokens[static_cast<size_t>(position)]
                                            : sequence.draft[static_cast<size_t>(position - known)]);
     batch_->positions.push_back(static_cast<int32_t>(position));
@@ -119,7 +141,7 @@ void Engine::PlanRows(Sequence& sequence, int64_t rows) {
   }
   batch_->tables.push_back({sequence.blocks.View(0), sequence.blocks.View(1)});
   sequence.rows = rows;
-  sequence.logit_rows = std::max<int64_t>(0, sequence.cached + rows - known + 1);
+  sequence.logit_rows = static_cast<int64_t>(batch_->logit_rows.size() - logit_rows_before);
 }
 
 // Decoding sequences first, one row and a draft each; what is left of the step goes to prompts in order of arrival.
@@ -141,11 +163,14 @@ void Engine::Plan() {
     PlanRows(*sequence, 1 + static_cast<int64_t>(sequence->draft.size()));
   }
   if (batch_->ids.empty()) left = std::max<int64_t>(left, 1);
+  int64_t scored_left = kScoredRows;
   for (const auto& sequence : running_) {
-    const int64_t rows = std::min(left, sequence->pending());
+    int64_t rows = std::min(left, sequence->pending());
+    if (sequence->unscored() > 0) rows = std::min(rows, scored_left);
     if (sequence->rows > 0 || rows <= 0) continue;
     PlanRows(*sequence, rows);
     left -= rows;
+    scored_left -= sequence->scored_rows;
   }
 }
 
@@ -158,21 +183,42 @@ void Engine::DropStep() {
   std::erase_if(running_, [](const auto& sequence) { return sequence->rows > 0; });
 }
 
-void Engine::Collect() {
+// Hands a sequence the rows of `logits` or `best` that are its own, and takes them off the front.
+void Engine::TakeRows(Sequence& sequence, std::span<float>& logits, std::span<const int32_t>& best) {
   const int64_t vocab = backend_.plan().vocab();
+  const bool gains = sequence.cached >= static_cast<int64_t>(sequence.tokens.size());
+  // The first token comes from the prompt's last row: that step is not a decode step.
+  sequence.stats.steps += gains && sequence.sampler.accepted() > 0;
+  const SpeculationStats before = sequence.stats;
+  const auto rows = static_cast<size_t>(sequence.logit_rows);
+  if (best.empty()) {
+    const size_t used = rows * static_cast<size_t>(vocab);
+    sequence.TakeRows(logits.first(used), {}, vocab);
+    logits = logits.subspan(used);
+  } else {
+    sequence.TakeRows({}, best.first(rows), vocab);
+    best = best.subspan(rows);
+  }
+  counters_.speculation.drafted += sequence.stats.drafted - before.drafted;
+  counters_.speculation.accepted += sequence.stats.accepted - before.accepted;
+  if (!gains) return;
+  updates_.push_back(sequence.Update());
+  counters_.decode_tokens += static_cast<int64_t>(updates_.back().tokens.size());
+}
+
+void Engine::Collect() {
   std::span<float> logits = logits_;
+  std::span<const int32_t> best = best_;
   for (auto& sequence : running_) {
     if (sequence->rows == 0) continue;
-    sequence->cached += sequence->rows;
-    if (sequence->logit_rows > 0) {
-      // The first token comes from the prompt's last row: that step is not a decode step.
-      sequence->stats.steps += sequence->sampler.accepted() > 0;
-      sequence->reported = sequence->tokens.size();
-      const auto used = static_cast<size_t>(sequence->logit_rows * vocab);
-      sequence->Advance(logits.first(used), vocab);
-      logits = logits.subspan(used);
-      updates_.push_back(sequence->Update());
+    const bool decodes = sequence->pending() == 1 && sequence->sampler.accepted() > 0;
+    if (decodes) {
+      ++counters_.speculation.steps;
+    } else {
+      counters_.prompt_tokens += sequence->rows;
     }
+    sequence->cached += sequence->rows;
+    TakeRows(*sequence, logits, best);
     sequence->blocks.Truncate(sequence->cached);
     sequence->blocks.ReleaseBefore(sequence->cached);
     if (sequence->finish == FinishReason::kNone) continue;
@@ -183,6 +229,17 @@ void Engine::Collect() {
   std::erase(running_, nullptr);
 }
 
+void Engine::Forward() {
+  const auto vocab = static_cast<size_t>(backend_.plan().vocab());
+  const bool greedy = std::all_of(running_.begin(), running_.end(), [](const auto& sequence) {
+    return sequence->rows == 0 || sequence->logit_rows == 0 || sequence->plain_greedy();
+  });
+  best_.resize(greedy ? batch_->logit_rows.size() : 0);
+  if (!best_.empty()) return backend_.ForwardGreedy(batch_->View(), best_, nullptr);
+  logits_.resize(std::max(logits_.size(), batch_->logit_rows.size() * vocab));
+  backend_.Forward(batch_->View(), std::span(logits_).first(batch_->logit_rows.size() * vocab), nullptr);
+}
+
 std::span<const SequenceUpdate> Engine::Step() {
   updates_.clear();
   finished_.clear();
@@ -190,15 +247,25 @@ std::span<const SequenceUpdate> Engine::Step() {
   try {
     Plan();
     if (batch_->ids.empty()) return updates_;
-    const auto vocab = static_cast<size_t>(backend_.plan().vocab());
-    logits_.resize(std::max(logits_.size(), batch_->logit_rows.size() * vocab));
-    backend_.Forward(batch_->View(), std::span(logits_).first(batch_->logit_rows.size() * vocab), nullptr);
+    Forward();
   } catch (...) {
     DropStep();
     throw;
   }
   Collect();
   return updates_;
+}
+
+EngineCounters Engine::counters() const {
+  EngineCounters counters = counters_;
+  counters.running = static_cast<int64_t>(running_.size());
+  counters.waiting = static_cast<int64_t>(waiting_.size());
+  for (size_t g = 0; g < kKvGroups; ++g) {
+    const BlockPool& pool = (*pools_)[g];
+    counters.total_blocks[g] = pool.count();
+    counters.used_blocks[g] = pool.count() - pool.free_count();
+  }
+  return counters;
 }
 
 const Engine::Sequence* Engine::Find(SequenceId id) const {

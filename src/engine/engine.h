@@ -10,6 +10,7 @@
 
 #include "backends/backend.h"
 #include "kv/block_table.h"
+#include "sampling/logprobs.h"
 #include "sampling/sampler.h"
 
 namespace lapidary {
@@ -19,16 +20,26 @@ struct EngineOptions {
   int max_sequences = 1;      // running at the same time; more wait
   int64_t step_tokens = 256;  // rows of one step at most (prefill chunk)
   DType kv_type = DType::kF32;
+  // Tokens that the K/V cache has room for, all sequences together; 0: max_sequences * max_context. A context that is
+  // longer is cut to it.
+  int64_t cache_tokens = 0;
+  bool prefix_cache = true;  // K/V of ended sequences serve later ones that begin with the same tokens
 };
 
 enum class Speculation : uint8_t { kNone, kNgram };
 
 struct SequenceRequest {
   std::vector<int32_t> prompt;   // not empty; ids in [0, vocab)
-  int64_t max_new_tokens = -1;   // -1: until the context is full
+  int64_t max_new_tokens = -1;   // -1: until the context is full; 0: only with prompt_logprobs
   std::vector<int32_t> eos_ids;  // a chosen one ends the sequence and is not part of the answer
   SamplingParams sampling;
   Speculation speculation = Speculation::kNone;
+  // Logprobs of each answer token, and of that many best ones beside it (0 to 20); -1: none. They are the log-softmax
+  // of the model's own logits (soft-capped where the model does so), before temperature, penalties, bias and
+  // suppression.
+  int top_logprobs = -1;
+  // The same for the prompt's tokens. All of the prompt is then computed, whatever the prefix cache holds.
+  bool prompt_logprobs = false;
 };
 
 enum class FinishReason : uint8_t { kNone, kStop, kLength, kCancelled };
@@ -40,12 +51,28 @@ struct SequenceUpdate {
   SequenceId id = 0;
   std::span<const int32_t> tokens;  // new answer tokens, valid until the next Step
   FinishReason finish = FinishReason::kNone;
+  std::span<const TokenLogprobs> logprobs{};  // [tokens.size()] when asked for, else empty; valid as long as tokens
+  // Once, with the first update: [prompt - 1], of the prompt's second token and those behind it.
+  std::span<const TokenLogprobs> prompt_logprobs{};
+  int64_t cached_prompt_tokens = 0;  // of the prompt, taken from the prefix cache
 };
 
 struct SpeculationStats {
   int64_t drafted = 0;
   int64_t accepted = 0;
   int64_t steps = 0;  // decode steps, with a draft or without
+};
+
+// The engine's state, and what it has done since it began.
+struct EngineCounters {
+  int64_t running = 0, waiting = 0;
+  // Blocks of each K/V group: held by sequences; kept for later ones alone, given up when room is needed; in all.
+  std::array<int64_t, kKvGroups> used_blocks{}, cached_blocks{}, total_blocks{};
+  int64_t preemptions = 0;
+  int64_t prefix_hit_tokens = 0;  // taken from the prefix cache instead of being computed
+  int64_t prompt_tokens = 0;      // computed, those that had to be computed again included
+  int64_t decode_tokens = 0;      // chosen
+  SpeculationStats speculation;
 };
 
 // Tokens in, tokens out: batches all running sequences into each step, prompts in chunks. Deterministic: a sequence's
@@ -57,7 +84,7 @@ class Engine {
   ~Engine();
 
   // Queues a sequence. Throws Error kInvalidArgument: empty prompt, an id out of range, a prompt that does not fit the
-  // context with at least one answer token, max_new_tokens 0 or below -1, sampling values.
+  // context with at least one answer token, max_new_tokens, top_logprobs, sampling values.
   SequenceId Add(SequenceRequest request);
   // Drops a sequence; no further update comes. Unknown or finished ids are ignored.
   void Cancel(SequenceId id);
@@ -70,6 +97,8 @@ class Engine {
   // Prompt tokens of a running sequence that are in the cache; for progress. 0 for unknown ids.
   int64_t CachedTokens(SequenceId id) const;
   SpeculationStats Stats(SequenceId id) const;  // also of the sequences reported finished by the last Step
+  EngineCounters counters() const;
+  // As given, with the defaults filled in and the context that fits the cache.
   const EngineOptions& options() const { return options_; }
 
  private:
@@ -78,8 +107,10 @@ class Engine {
 
   void Admit();
   void Plan();
+  void Forward();
   void PlanRows(Sequence& sequence, int64_t rows);
   void Collect();
+  void TakeRows(Sequence& sequence, std::span<float>& logits, std::span<const int32_t>& best);
   void DropStep();
   const Sequence* Find(SequenceId id) const;
 
@@ -94,6 +125,8 @@ class Engine {
   std::vector<SequenceUpdate> updates_;              // of the last Step
   std::unique_ptr<Batch> batch_;
   std::vector<float> logits_;  // [logit rows of the largest step so far, vocab]
+  std::vector<int32_t> best_;  // [logit rows] when the step is greedy, else empty
+  EngineCounters counters_;    // what adds up
 };
 
 }  // namespace lapidary

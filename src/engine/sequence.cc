@@ -31,14 +31,47 @@ bool Engine::Sequence::EndsAt(int32_t token) const {
   return std::find(request.eos_ids.begin(), request.eos_ids.end(), token) != request.eos_ids.end();
 }
 
-void Engine::Sequence::Advance(std::span<float> logits, int64_t vocab) {
-  const auto drafted = static_cast<int64_t>(draft.size());
+int64_t Engine::Sequence::unscored() const {
+  if (!request.prompt_logprobs) return 0;
+  return static_cast<int64_t>(request.prompt.size() - 1 - prompt_logprobs.size());
+}
+
+bool Engine::Sequence::plain_greedy() const {
+  return request.top_logprobs < 0 && scored_rows == 0 && IsPlainGreedy(request.sampling);
+}
+
+void Engine::Sequence::TakeRows(std::span<float> logits, std::span<const int32_t> best, int64_t vocab) {
   const auto width = static_cast<size_t>(vocab);
-  const size_t before = tokens.size();
+  for (int64_t row = 0; row < scored_rows; ++row) {
+    const int32_t token = request.prompt[prompt_logprobs.size() + 1];
+    prompt_logprobs.push_back(ComputeLogprobs(logits.first(width), token, request.top_logprobs));
+    logits = logits.subspan(width);
+  }
+  reported = tokens.size();
+  logprobs.clear();
+  if (cached < static_cast<int64_t>(tokens.size())) return;
+  if (request.max_new_tokens == 0) {
+    finish = FinishReason::kLength;
+  } else {
+    Advance(logits, best, width);
+  }
+}
+
+int32_t Engine::Sequence::Choose(std::span<float> logits) {
+  if (request.top_logprobs < 0) return sampler.Choose(logits);
+  // The sampler changes its logits, logprobs are of the model's.
+  std::vector<float> changed(logits.begin(), logits.end());
+  const int32_t token = sampler.Choose(changed);
+  logprobs.push_back(ComputeLogprobs(logits, token, request.top_logprobs));
+  return token;
+}
+
+void Engine::Sequence::Advance(std::span<float> logits, std::span<const int32_t> best, size_t width) {
+  const size_t drafted = draft.size(), before = tokens.size();
   int64_t confirmed = 0;
-  for (int64_t row = 0; finish == FinishReason::kNone; ++row) {
-    const int32_t token = sampler.Choose(logits.subspan(static_cast<size_t>(row) * width, width));
-    const bool as_drafted = row < drafted && token == draft[static_cast<size_t>(row)];
+  for (size_t row = 0; finish == FinishReason::kNone; ++row) {
+    const int32_t token = best.empty() ? Choose(logits.subspan(row * width, width)) : best[row];
+    const bool as_drafted = row < drafted && token == draft[row];
     confirmed += as_drafted;
     if (EndsAt(token)) {
       finish = FinishReason::kStop;
@@ -51,15 +84,22 @@ void Engine::Sequence::Advance(std::span<float> logits, int64_t vocab) {
   }
   if (drafter) {
     drafter->Append(std::span(tokens).subspan(before));
-    drafter->Report(drafted, confirmed);
+    drafter->Report(static_cast<int64_t>(drafted), confirmed);
   }
-  stats.drafted += drafted;
+  stats.drafted += static_cast<int64_t>(drafted);
   stats.accepted += confirmed;
   // Rows behind the last confirmed one wrote K/V of tokens that were not taken.
   cached = std::min(cached, static_cast<int64_t>(tokens.size()) - 1);
 }
 
-SequenceUpdate Engine::Sequence::Update() const { return {id, std::span(tokens).subspan(reported), finish}; }
+SequenceUpdate Engine::Sequence::Update() {
+  SequenceUpdate update{.id = id, .tokens = std::span(tokens).subspan(reported), .finish = finish};
+  update.logprobs = std::span(logprobs).first(std::min(logprobs.size(), update.tokens.size()));
+  if (first_update) update.prompt_logprobs = prompt_logprobs;
+  update.cached_prompt_tokens = prefix_hit;
+  first_update = false;
+  return update;
+}
 
 void Engine::Batch::Clear() {
   ids.clear();

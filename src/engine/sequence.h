@@ -19,9 +19,14 @@ struct Engine::Sequence {
   int64_t pending() const { return static_cast<int64_t>(tokens.size()) - cached; }
   // The longest draft that leaves room for the token chosen after it.
   int64_t draft_room() const { return limit - static_cast<int64_t>(tokens.size()) - 1; }
-  // Takes the tokens that `logits` [1 + draft.size(), vocab] confirm, up to an eos or the limit, and sets `finish`.
-  void Advance(std::span<float> logits, int64_t vocab);
-  SequenceUpdate Update() const;
+  // Prompt tokens whose logprobs are still to be computed.
+  int64_t unscored() const;
+  bool plain_greedy() const;
+  // What the rows of the step give: logprobs of the prompt, then the tokens that its last 1 + draft.size() rows
+  // confirm, up to an eos or the limit. Sets `finish`. A greedy step has `best` [logit_rows], any other `logits`
+  // [logit_rows, vocab].
+  void TakeRows(std::span<float> logits, std::span<const int32_t> best, int64_t vocab);
+  SequenceUpdate Update();
 
   SequenceId id;
   SequenceRequest request;
@@ -32,16 +37,23 @@ struct Engine::Sequence {
   SequenceBlocks blocks;
   std::array<int64_t, kKvGroups> needs;  // most blocks it can hold at once
   int64_t cached = 0;
+  int64_t prefix_hit = 0;  // prompt tokens that came from the prefix cache
   SpeculationStats stats;
   FinishReason finish = FinishReason::kNone;
   // Of the current step.
   std::vector<int32_t> draft;
   int64_t rows = 0;  // 0: not in this step
   int64_t logit_rows = 0;
-  size_t reported = 0;  // tokens that earlier updates reported, the prompt included
+  int64_t scored_rows = 0;  // of the logit rows, those that give logprobs of the prompt
+  size_t reported = 0;      // tokens that earlier updates reported, the prompt included
+  bool first_update = true;
+  std::vector<TokenLogprobs> logprobs;         // of the step's tokens
+  std::vector<TokenLogprobs> prompt_logprobs;  // of the prompt's second token and those behind it, as far as computed
 
  private:
   bool EndsAt(int32_t token) const;
+  int32_t Choose(std::span<float> logits);
+  void Advance(std::span<float> logits, std::span<const int32_t> best, size_t width);
 };
 
 // The rows of one step, as StepBatch borrows them.

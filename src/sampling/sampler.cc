@@ -42,6 +42,11 @@ uint64_t Mix(uint64_t z) {
 
 }  // namespace
 
+bool IsPlainGreedy(const SamplingParams& params) {
+  return params.temperature == 0 && params.repetition_penalty == 1 && params.presence_penalty == 0 &&
+         params.frequency_penalty == 0 && params.logit_bias.empty() && params.suppress_tokens.empty();
+}
+
 void CheckSamplingParams(const SamplingParams& params, int64_t vocab) {
   CheckRange("temperature", params.temperature, params.temperature >= 0, "a finite number >= 0");
   CheckRange("top_k", static_cast<double>(params.top_k), params.top_k >= 0, "a whole number >= 0");

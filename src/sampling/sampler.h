@@ -20,6 +20,9 @@ struct SamplingParams {
   uint64_t seed = 0;
 };
 
+// Whether the choice is the best of the model's own logits.
+bool IsPlainGreedy(const SamplingParams& params);
+
 // Throws Error kInvalidArgument naming the field, found and wanted. `vocab` bounds the ids.
 void CheckSamplingParams(const SamplingParams& params, int64_t vocab);
 

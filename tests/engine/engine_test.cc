@@ -298,6 +298,138 @@ TEST(Engine, ABackendErrorDropsTheStepAndTheNextRequestWorks) {
   EXPECT_EQ(answers.at(third), RunOne({}, Request({7}, 4)));
 }
 
+TEST(Engine, OnlyStepsThatAreAllPlainGreedyLeaveTheLogitsInTheBackend) {
+  FakeBackend backend({});
+  Engine engine(backend, {.max_context = 200, .max_sequences = 2});
+  const SequenceId greedy = engine.Add(Request(Prompt(9, 1), 20));
+  SequenceRequest sampled = Request(Prompt(9, 2), 5);
+  sampled.sampling.temperature = 0.5;
+  const SequenceId other = engine.Add(sampled);
+  const auto answers = RunAll(engine);
+  EXPECT_EQ(backend.steps, 20);
+  EXPECT_EQ(backend.greedy_steps, 15);
+  EXPECT_EQ(answers.at(greedy), RunOne({}, Request(Prompt(9, 1), 20)));
+  EXPECT_EQ(answers.at(other), RunOne({}, sampled));
+}
+
+void Append(std::vector<TokenLogprobs>& to, std::span<const TokenLogprobs> from) {
+  to.insert(to.end(), from.begin(), from.end());
+}
+
+struct Scores {
+  Answer answer;
+  std::vector<TokenLogprobs> prompt, tokens;
+};
+
+Scores Score(const SequenceRequest& request, const EngineOptions& options = {}) {
+  FakeBackend backend({.memory = 3});
+  Engine engine(backend, options);
+  engine.Add(request);
+  Scores scores;
+  while (!engine.idle()) {
+    for (const SequenceUpdate& update : engine.Step()) {
+      EXPECT_EQ(update.logprobs.size(), request.top_logprobs < 0 ? 0 : update.tokens.size());
+      scores.answer.tokens.insert(scores.answer.tokens.end(), update.tokens.begin(), update.tokens.end());
+      scores.answer.finish = update.finish;
+      Append(scores.tokens, update.logprobs);
+      Append(scores.prompt, update.prompt_logprobs);
+    }
+  }
+  EXPECT_THAT(backend.faults, IsEmpty());
+  return scores;
+}
+
+void ExpectSame(std::span<const TokenLogprobs> a, std::span<const TokenLogprobs> b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i].logprob, b[i].logprob) << i;
+    ASSERT_EQ(a[i].top.size(), b[i].top.size());
+    for (size_t j = 0; j < a[i].top.size(); ++j) {
+      EXPECT_EQ(a[i].top[j].id, b[i].top[j].id);
+      EXPECT_EQ(a[i].top[j].logprob, b[i].top[j].logprob);
+    }
+  }
+}
+
+TEST(Engine, LogprobsAreOfTheModelsOwnLogits) {
+  SequenceRequest request = Request(Prompt(30, 4), 40);
+  request.top_logprobs = 3;
+  const Scores greedy = Score(request);
+  EXPECT_EQ(greedy.answer, RunOne({.memory = 3}, Request(Prompt(30, 4), 40)));
+  ASSERT_EQ(greedy.tokens.size(), 40u);
+  EXPECT_THAT(greedy.prompt, IsEmpty());
+  for (size_t i = 0; i < 40; ++i) {
+    ASSERT_EQ(greedy.tokens[i].top.size(), 3u);
+    EXPECT_EQ(greedy.tokens[i].top[0].id, greedy.answer.tokens[i]);
+    EXPECT_EQ(greedy.tokens[i].top[0].logprob, greedy.tokens[i].logprob);
+  }
+  // Another way to sample changes which tokens come, not how likely the first of them is.
+  request.sampling.logit_bias = {{greedy.answer.tokens[0], 100.0}};
+  request.sampling.temperature = 0.1;
+  const Scores biased = Score(request);
+  EXPECT_EQ(biased.tokens[0].logprob, greedy.tokens[0].logprob);
+  request.sampling = {};
+  request.speculation = Speculation::kNgram;
+  ExpectSame(Score(request).tokens, greedy.tokens);
+}
+
+TEST(Engine, PromptLogprobsAreThoseOfAnAnswer) {
+  // The greedy answer of a prompt, scored as part of a longer prompt.
+  SequenceRequest request = Request(Prompt(30, 4), 60);
+  request.top_logprobs = 2;
+  const Scores answer = Score(request);
+  std::vector<int32_t> whole = request.prompt;
+  whole.insert(whole.end(), answer.answer.tokens.begin(), answer.answer.tokens.end());
+  SequenceRequest scoring = Request(whole, 0);
+  scoring.top_logprobs = 2;
+  scoring.prompt_logprobs = true;
+  for (const int64_t step : {1, 7, 50, 500}) {
+    const Scores scored = Score(scoring, {.step_tokens = step});
+    EXPECT_EQ(scored.answer.finish, FinishReason::kLength);
+    EXPECT_THAT(scored.answer.tokens, IsEmpty());
+    ASSERT_EQ(scored.prompt.size(), 89u);
+    ExpectSame(std::span(scored.prompt).subspan(29), answer.tokens);
+  }
+  scoring.top_logprobs = -1;
+  scoring.max_new_tokens = 3;
+  const Scores more = Score(scoring);
+  EXPECT_EQ(more.answer, RunOne({.memory = 3}, Request(whole, 3)));
+  EXPECT_EQ(more.prompt.size(), 89u);
+  EXPECT_THAT(more.prompt[0].top, IsEmpty());
+  scoring.prompt = {5};
+  scoring.max_new_tokens = 0;
+  EXPECT_THAT(Score(scoring).prompt, IsEmpty());
+}
+
+TEST(Engine, CountsWhatItDoes) {
+  FakeBackend backend({});
+  Engine engine(backend, {.max_context = 500, .max_sequences = 2, .prefix_cache = false});
+  for (int i = 0; i < 3; ++i) engine.Add(Request(Prompt(70, 1 + static_cast<uint64_t>(i)), 10));
+  engine.Step();
+  EngineCounters counters = engine.counters();
+  EXPECT_EQ(counters.running, 2);
+  EXPECT_EQ(counters.waiting, 1);
+  EXPECT_EQ(counters.used_blocks[1], 4);
+  EXPECT_EQ(counters.total_blocks[1], 16);
+  EXPECT_EQ(counters.prompt_tokens, 140);
+  RunAll(engine);
+  counters = engine.counters();
+  EXPECT_EQ(counters.running + counters.waiting, 0);
+  EXPECT_EQ(counters.used_blocks[0] + counters.used_blocks[1], 0);
+  EXPECT_EQ(counters.prompt_tokens, 210);
+  EXPECT_EQ(counters.decode_tokens, 30);
+  EXPECT_EQ(counters.speculation.steps, 27);
+}
+
+TEST(Engine, TheContextIsCutToTheCache) {
+  FakeBackend backend({});
+  Engine engine(backend, {.max_context = 1000, .max_sequences = 4, .cache_tokens = 300});
+  EXPECT_EQ(engine.options().max_context, 300);
+  EXPECT_EQ(engine.counters().total_blocks[1], 5);
+  const SequenceId id = engine.Add(Request(Prompt(290, 1), -1));
+  EXPECT_EQ(RunAll(engine)[id].tokens.size(), 10u);
+}
+
 void ExpectRefused(Engine& engine, const SequenceRequest& request, const std::string& part) {
   try {
     engine.Add(request);
@@ -320,6 +452,11 @@ TEST(Engine, RefusesRequestsThatCannotRun) {
   SequenceRequest request = Request({1}, 5);
   request.sampling.top_p = 0;
   ExpectRefused(engine, request, "top_p");
+  request = Request({1}, 5);
+  request.top_logprobs = 21;
+  ExpectRefused(engine, request, "found 21");
+  request.top_logprobs = -2;
+  ExpectRefused(engine, request, "found -2");
   EXPECT_TRUE(engine.idle());
   EXPECT_THAT(engine.Step(), IsEmpty());
 }
@@ -327,7 +464,7 @@ TEST(Engine, RefusesRequestsThatCannotRun) {
 TEST(Engine, RefusesOptionsThatCannotWork) {
   for (const EngineOptions& options :
        {EngineOptions{.max_context = 2001}, EngineOptions{.max_context = 1}, EngineOptions{.max_context = -5},
-        EngineOptions{.max_sequences = 0}, EngineOptions{.step_tokens = 0}}) {
+        EngineOptions{.max_sequences = 0}, EngineOptions{.cache_tokens = -1}, EngineOptions{.step_tokens = 0}}) {
     FakeBackend backend({});
     EXPECT_THROW(Engine(backend, options), Error);
   }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sampling/sampler.h"
+
 namespace lapidary {
 namespace {
 
@@ -90,6 +92,14 @@ void FakeBackend::Forward(const StepBatch& batch, std::span<float> logits, TapSi
     FillLogits(Visible(table(row, 0), 0, batch.positions[row]), Visible(table(row, 1), 1, batch.positions[row]),
                logits.subspan(i * vocab, vocab));
   }
+}
+
+void FakeBackend::ForwardGreedy(const StepBatch& batch, std::span<int32_t> best, TapSink* taps) {
+  const auto vocab = static_cast<size_t>(plan_.config.vocab_size);
+  std::vector<float> logits(batch.logit_rows.size() * vocab);
+  Forward(batch, logits, taps);
+  ++greedy_steps;
+  for (size_t i = 0; i < batch.logit_rows.size(); ++i) best[i] = Argmax(std::span(logits).subspan(i * vocab, vocab));
 }
 
 }  // namespace lapidary

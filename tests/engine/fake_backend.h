@@ -34,6 +34,7 @@ class FakeBackend : public Backend {
   int64_t WeightBytesPerStep() const override { return 1000; }
   void AllocateKv(const std::array<int32_t, kKvGroups>& blocks, DType type) override;
   void Forward(const StepBatch& batch, std::span<float> logits, TapSink* taps) override;
+  void ForwardGreedy(const StepBatch& batch, std::span<int32_t> best, TapSink* taps) override;
   double LastStepFlops() const override { return 1; }
 
   // Called before each step; may throw.
@@ -42,7 +43,7 @@ class FakeBackend : public Backend {
   std::function<int32_t(std::span<const int32_t> text)> script;
 
   std::vector<std::string> faults;
-  int64_t steps = 0;
+  int64_t steps = 0, greedy_steps = 0;
   int64_t rows = 0;
   int64_t max_rows = 0;
 

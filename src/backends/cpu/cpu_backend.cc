@@ -16,6 +16,7 @@
 #include "kernels/cpu/simd_dispatch.h"
 #include "model/config.h"
 #include "model/model_weights.h"
+#include "sampling/sampler.h"
 
 namespace lapidary {
 namespace {
@@ -90,6 +91,8 @@ class CpuBackend final : public Backend {
     forward_.Run(batch, storage_, logits, taps);
   }
 
+  void ForwardGreedy(const StepBatch& batch, std::span<int32_t> best, TapSink* taps) override;
+
   double LastStepFlops() const override { return forward_.flops(); }
 
  private:
@@ -102,7 +105,20 @@ class CpuBackend final : public Backend {
   ThreadPool pool_;
   cpu::ForwardPass forward_;
   cpu::KvStorage storage_;
+  std::vector<float> logits_;  // of ForwardGreedy: [logit rows of the largest step so far, vocab]
 };
+
+void CpuBackend::ForwardGreedy(const StepBatch& batch, std::span<int32_t> best, TapSink* taps) {
+  const size_t rows = batch.logit_rows.size();
+  const auto vocab = static_cast<size_t>(plan_.vocab());
+  if (best.size() < rows) {
+    Throw(ErrorKind::kInvalidArgument,
+          "step batch: found room for " + std::to_string(best.size()) + " best ids, wanted " + std::to_string(rows));
+  }
+  logits_.resize(std::max(logits_.size(), rows * vocab));
+  Forward(batch, std::span(logits_).first(rows * vocab), taps);
+  for (size_t row = 0; row < rows; ++row) best[row] = Argmax(std::span(logits_).subspan(row * vocab, vocab));
+}
 
 void CpuBackend::Check(const StepBatch& batch, std::span<const float> logits) const {
   const size_t rows = batch.ids.size();
