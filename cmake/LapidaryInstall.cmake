@@ -7,9 +7,9 @@ add_library(lapidary::lapidary ALIAS lapidary_umbrella)
 set_target_properties(lapidary_umbrella PROPERTIES EXPORT_NAME lapidary)
 target_link_libraries(lapidary_umbrella INTERFACE lapidary::backend_cpu lapidary::generation)
 
-# The command line and the reference kernels serve the program and the tests only.
+# The command line, the reference kernels and the GPU's emulation serve the program and the tests only.
 get_property(libraries GLOBAL PROPERTY LAPIDARY_LIBRARIES)
-list(REMOVE_ITEM libraries lapidary_cli lapidary_kernels_reference)
+list(REMOVE_ITEM libraries lapidary_cli lapidary_kernels_reference lapidary_kernels_gpu_emulated)
 
 set(LAPIDARY_PACKAGE_DESTINATION "${CMAKE_INSTALL_LIBDIR}/cmake/lapidary")
 set(LAPIDARY_DEMO_MODEL_DESTINATION "${CMAKE_INSTALL_DATADIR}/lapidary/models/demo")

@@ -10,11 +10,12 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
 add_library(lapidary_options INTERFACE)
 # Floating point: no contraction behind our back. Row invariance rests on every kernel adding in the order it is written in.
-target_compile_options(lapidary_options INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wcast-align -Wundef
-                                                  -ffp-contract=off)
+# (For nvcc: LapidaryCuda.cmake.)
+set(warnings -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wcast-align -Wundef)
 if(LAPIDARY_WARNINGS_AS_ERRORS)
-  target_compile_options(lapidary_options INTERFACE -Werror)
+  list(APPEND warnings -Werror)
 endif()
+target_compile_options(lapidary_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${warnings};-ffp-contract=off>")
 if(LAPIDARY_SANITIZE)
   # Undefined behaviour ends the program, so that a test cannot pass over it.
   target_compile_options(lapidary_options INTERFACE -fsanitize=${LAPIDARY_SANITIZE} -fno-sanitize-recover=all

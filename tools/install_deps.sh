@@ -15,6 +15,7 @@ build_packages=(
   libspdlog-dev         # log
   libfmt-dev            # text formatting
   libcurl4-openssl-dev  # downloads
+  libboost-context1.81-dev  # fibers: a GPU's threads in the kernels' emulation on the host
   libssl-dev            # sha256 of downloads
 )
 test_packages=(
