@@ -33,7 +33,7 @@ struct ChatEvent {
 struct ParsedToolCall {
   std::string name;
   std::string arguments;  // JSON object as text, equal to the joined kCallArguments
-  bool complete = false;  // false: the answer ended inside the call, and Finish closed what was open
+  bool complete = false;  // false: still open, or cut off; what was open has been closed then
 };
 
 // All that has been given out as events.

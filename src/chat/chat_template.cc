@@ -344,8 +344,9 @@ ChatPrompt ChatTemplate::Render(const ChatRequest& request) const {
 std::string ForceToolCall(ChatPrompt& prompt, const std::optional<std::string>& name) {
   std::string opening = std::string(marker::kCallLabel);
   if (name) {
-    const bool is_bad = name->empty() || name->find_first_of("{}<") != std::string::npos ||
-                        std::any_of(name->begin(), name->end(), [](char c) { return c >= 0 && c <= ' '; });
+    const bool is_bad =
+        name->empty() || name->find_first_of("{}<") != std::string::npos ||
+        std::any_of(name->begin(), name->end(), [](char c) { return static_cast<unsigned char>(c) <= ' '; });
     if (is_bad) {
       Throw(ErrorKind::kInvalidArgument, "tool name: found \"" + Printable(*name) +
                                              "\", wanted one without white space, control characters, braces and '<'");
