@@ -1,0 +1,230 @@
+#include "kernels/gpu/attention_prefill.h"
+
+#include <gmock/gmock.h>
+
+#include <bit>
+#include <numeric>
+
+#include "base/error.h"
+#include "device_rows.h"
+#include "kernels/reference/reference.h"
+
+namespace lapidary::gpu::testing {
+namespace {
+
+constexpr int64_t kManySharedBytes = 232448;  // sm_90
+constexpr int64_t kFewSharedBytes = 166912;   // sm_80
+
+struct Chunk {
+  int first_position, rows;
+};
+
+struct Case {
+  const char* name;
+  PrefillShape shape;
+  std::vector<Chunk> chunks;  // one a sequence
+  int64_t shared_bytes = kManySharedBytes;
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+// Sequences with their keys and values in a paged cache: blocks in no order, unseen positions not numbers.
+class PagedSequences {
+ public:
+  explicit PagedSequences(const Case& c) : c_(c), width_(size_t(c.shape.kv_heads) * size_t(c.shape.head_dim)) {
+    for (size_t s = 0; s < c.chunks.size(); ++s) {
+      const Chunk& chunk = c.chunks[s];
+      const size_t length = size_t(chunk.first_position + chunk.rows);
+      keys_.push_back(Rounded(RandomRows(length * width_, 0.3f, uint32_t(10 + s))));
+      values_.push_back(Rounded(RandomRows(length * width_, 1.0f, uint32_t(20 + s))));
+      max_blocks_ = std::max(max_blocks_, int((length + kBlockPositions - 1) / kBlockPositions));
+      for (int r = 0; r < chunk.rows; ++r) {
+        rows_positions_.push_back(chunk.first_position + r);
+        rows_sequences_.push_back(int32_t(s));
+      }
+    }
+    Place();
+  }
+
+  size_t rows() const { return rows_positions_.size(); }
+  const std::vector<int32_t>& positions() const { return rows_positions_; }
+  const std::vector<int32_t>& sequences() const { return rows_sequences_; }
+
+  KvCacheView View() const {
+    return {static_cast<std::byte*>(memory_.data()) + kSlot * slot_bytes(),
+            kSlots * slot_bytes(),
+            blocks_->data(),
+            first_blocks_->data(),
+            max_blocks_,
+            c_.shape.is_bf16_cache};
+  }
+
+  std::vector<double> Wanted(const std::vector<float>& q) const {
+    const size_t q_width = size_t(c_.shape.heads * c_.shape.head_dim);
+    std::vector<double> out;
+    for (size_t s = 0, row = 0; s < c_.chunks.size(); row += size_t(c_.chunks[s].rows), ++s) {
+      const reference::AttentionProblem problem{size_t(c_.shape.heads), size_t(c_.shape.kv_heads),
+                                                size_t(c_.shape.head_dim), c_.shape.window,
+                                                c_.chunks[s].first_position};
+      const auto begin = q.begin() + ptrdiff_t(row * q_width);
+      const std::vector<float> mine(begin, begin + ptrdiff_t(size_t(c_.chunks[s].rows) * q_width));
+      const std::vector<double> result = reference::Attention(problem, mine, keys_[s], values_[s]);
+      out.insert(out.end(), result.begin(), result.end());
+    }
+    return out;
+  }
+
+ private:
+  static constexpr int kSlots = 2, kSlot = 1;  // layers that share the blocks, and ours
+
+  int64_t element() const { return c_.shape.is_bf16_cache ? 2 : 4; }
+  int64_t slot_bytes() const { return 2 * int64_t(width_) * kBlockPositions * element(); }
+
+  std::vector<float> Rounded(std::vector<float> x) const {
+    return c_.shape.is_bf16_cache ? FromBf16Bits(ToBf16Bits(x)) : x;
+  }
+
+  void Place() {
+    const size_t sequences = c_.chunks.size();
+    std::vector<int32_t> free(sequences * size_t(max_blocks_));
+    std::iota(free.begin(), free.end(), 0);
+    std::shuffle(free.begin(), free.end(), std::mt19937(7));
+    std::vector<std::byte> cache(free.size() * size_t(kSlots * slot_bytes()), std::byte{0xff});
+    std::vector<int32_t> blocks(free.size(), -1), first_blocks;
+    for (size_t s = 0; s < sequences; ++s) {
+      const int seen_from = int(std::max<int64_t>(0, c_.chunks[s].first_position - c_.shape.window + 1));
+      first_blocks.push_back(c_.shape.window == 0 ? 0 : seen_from / kBlockPositions);
+      const int length = c_.chunks[s].first_position + c_.chunks[s].rows;
+      for (int p = first_blocks[s] * kBlockPositions; p < length; ++p) {
+        int32_t& block = blocks[s * size_t(max_blocks_) + size_t(p / kBlockPositions - first_blocks[s])];
+        if (block < 0) {
+          block = free.back();
+          free.pop_back();
+        }
+        std::byte* slot = cache.data() + (block * kSlots + kSlot) * slot_bytes();
+        WriteRow(slot, p, keys_[s]);
+        WriteRow(slot + slot_bytes() / 2, p, values_[s]);
+      }
+    }
+    memory_ = DeviceMemory(cache.size());
+    CopyToDevice(memory_.data(), cache.data(), cache.size(), gpuStream{});
+    Synchronize(gpuStream{});
+    blocks_.emplace(blocks);
+    first_blocks_.emplace(first_blocks);
+  }
+
+  void WriteRow(std::byte* half, int position, const std::vector<float>& rows) const {
+    const size_t d = size_t(c_.shape.head_dim);
+    for (size_t h = 0; h < size_t(c_.shape.kv_heads); ++h) {
+      for (size_t i = 0; i < d; ++i) {
+        const float value = rows[size_t(position) * width_ + h * d + i];
+        const size_t at = (h * kBlockPositions + size_t(position % kBlockPositions)) * d + i;
+        if (c_.shape.is_bf16_cache) {
+          reinterpret_cast<uint16_t*>(half)[at] = ToBF16(value).bits;
+        } else {
+          reinterpret_cast<float*>(half)[at] = value;
+        }
+      }
+    }
+  }
+
+  const Case& c_;
+  size_t width_;
+  int max_blocks_ = 0;
+  std::vector<std::vector<float>> keys_, values_;  // a sequence: [positions, kv_heads, head_dim]
+  std::vector<int32_t> rows_positions_, rows_sequences_;
+  DeviceMemory memory_;
+  std::optional<DeviceArray<int32_t>> blocks_, first_blocks_;
+};
+
+class AttentionPrefillTest : public GpuTest, public ::testing::WithParamInterface<Case> {};
+
+TEST_P(AttentionPrefillTest, IsTheReference) {
+  const Case& c = GetParam();
+  const PagedSequences sequences(c);
+  const size_t width = size_t(c.shape.heads * c.shape.head_dim), count = sequences.rows() * width;
+  std::vector<float> q = RandomRows(count, 1.0f);
+  if (!c.shape.two_terms) q = FromBf16Bits(ToBf16Bits(q));
+  const DeviceArray<float> device_q(q), out(count);
+  const DeviceArray<uint16_t> q_hi(count), q_lo(count), out_hi(count), out_lo(count);
+  const int rows = int(sequences.rows());
+  ConvertRows({}, {rows}, int(width), {device_q.data(), int64_t(width)}, {nullptr, q_hi.data(), q_lo.data()});
+
+  AttentionPrefillArgs args;
+  args.shape = c.shape;
+  args.tiling = ChoosePrefillTiling(c.shape, c.shared_bytes);
+  EXPECT_EQ(args.tiling.is_small, c.shape.head_dim > 64 && c.shared_bytes == kFewSharedBytes && c.name[0] == 's');
+  std::vector<QueryTile> tiles = CutIntoTiles(sequences.sequences(), args.tiling.rows);
+  tiles.push_back({});
+  const DeviceArray<QueryTile> device_tiles(tiles);
+  const DeviceArray<int32_t> positions(sequences.positions());
+  args.tiles = device_tiles.data();
+  args.tile_count = int(tiles.size());
+  args.positions = positions.data();
+  args.q_hi = q_hi.data();
+  args.q_lo = c.shape.two_terms ? q_lo.data() : nullptr;
+  args.cache = sequences.View();
+  args.out = {out.data(), out_hi.data(), out_lo.data()};
+  AttentionPrefill({}, args);
+
+  const std::vector<float> found = out.ToHost();
+  EXPECT_LE(RelativeError(found, sequences.Wanted(q)), c.shape.two_terms ? 2e-5 : 5e-3);
+  EXPECT_EQ(out_hi.ToHost(), ToBf16Bits(found));
+  std::vector<float> rest = found;
+  const std::vector<float> hi = FromBf16Bits(out_hi.ToHost());
+  for (size_t i = 0; i < rest.size(); ++i) rest[i] -= hi[i];
+  EXPECT_EQ(out_lo.ToHost(), ToBf16Bits(rest));
+}
+
+// {heads, kv_heads, head_dim, window, is_bf16_cache, two_terms}
+INSTANTIATE_TEST_SUITE_P(
+    Cases, AttentionPrefillTest,
+    ::testing::Values(Case{"head_32", {4, 2, 32, 0, true, true}, {{0, 37}}},
+                      Case{"head_16_one_term", {3, 1, 16, 0, true, false}, {{0, 25}, {130, 3}}},
+                      Case{"head_64_window", {4, 1, 64, 8, true, true}, {{0, 40}, {200, 9}, {63, 1}}},
+                      Case{"head_64_window_one_term", {8, 4, 64, 70, true, false}, {{150, 40}}},
+                      Case{"head_64_float", {2, 2, 64, 0, false, true}, {{70, 5}, {0, 66}}},
+                      Case{"head_48_float_window", {4, 2, 48, 16, false, true}, {{120, 20}}},
+                      Case{"head_256", {8, 1, 256, 512, true, true}, {{40, 18}}},
+                      Case{"head_256_one_term", {8, 1, 256, 33, true, false}, {{90, 17}}},
+                      Case{"head_256_float", {4, 2, 256, 32, false, true}, {{30, 10}}},
+                      Case{"head_80", {2, 1, 80, 0, true, true}, {{5, 7}}},
+                      Case{"head_512", {8, 1, 512, 0, true, true}, {{60, 9}}},
+                      Case{"head_512_one_term", {8, 1, 512, 0, true, false}, {{64, 9}, {3, 2}}},
+                      Case{"head_512_float", {4, 1, 512, 0, false, true}, {{30, 6}}},
+                      Case{"small_256", {8, 1, 256, 20, true, true}, {{30, 9}}, kFewSharedBytes},
+                      Case{"head_256_fits_both", {8, 1, 256, 20, true, false}, {{30, 5}}, kFewSharedBytes},
+                      Case{"small_256_float", {2, 1, 256, 0, false, true}, {{30, 5}}, kFewSharedBytes},
+                      Case{"small_512", {8, 1, 512, 0, true, true}, {{30, 5}}, kFewSharedBytes},
+                      Case{"small_512_one_term", {8, 1, 512, 0, true, false}, {{30, 5}}, kFewSharedBytes},
+                      Case{"small_512_float", {8, 2, 512, 0, false, true}, {{15, 3}}, kFewSharedBytes}),
+    [](const auto& test) { return std::string(test.param.name); });
+
+TEST(PrefillTilingTest, CutsRowsByTheirSequence) {
+  const std::vector<int32_t> sequences = {0, 0, 0, 0, 0, 2, 1, 1};
+  const std::vector<QueryTile> tiles = CutIntoTiles(sequences, 2);
+  std::vector<std::array<int32_t, 3>> found;
+  for (const QueryTile& tile : tiles) found.push_back({tile.first_row, tile.rows, tile.sequence});
+  EXPECT_THAT(found, ::testing::ElementsAre(std::array{0, 2, 0}, std::array{2, 2, 0}, std::array{4, 1, 0},
+                                            std::array{5, 1, 2}, std::array{6, 2, 1}));
+}
+
+TEST(PrefillTilingTest, RefusesWhatNoKernelIsBuiltFor) {
+  const auto expect_unsupported = [](const PrefillShape& shape, int64_t shared_bytes, const std::string& part) {
+    try {
+      ChoosePrefillTiling(shape, shared_bytes);
+      FAIL() << part;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+      EXPECT_THAT(error.what(), ::testing::HasSubstr(part));
+    }
+  };
+  expect_unsupported({8, 1, 520}, kManySharedBytes, "found head_dim 520");
+  expect_unsupported({8, 1, 40}, kManySharedBytes, "found head_dim 40");
+  expect_unsupported({8, 1, 64, 0, false, false}, kManySharedBytes, "found one bf16 term");
+  expect_unsupported({8, 1, 512}, 65536, "found 65536 bytes of shared memory");
+  expect_unsupported({256, 1, 64}, kManySharedBytes, "256 query heads");
+}
+
+}  // namespace
+}  // namespace lapidary::gpu::testing
