@@ -55,6 +55,11 @@ endfunction()
 add_library(lapidary_emulated_options INTERFACE)
 # Kernels are written for nvcc: its pragmas mean nothing here, or cannot always be followed.
 target_compile_options(lapidary_emulated_options INTERFACE -Wno-unknown-pragmas $<$<CXX_COMPILER_ID:Clang>:-Wno-pass-failed>)
+if(LAPIDARY_SANITIZE MATCHES address)
+  # A shadow stack for each of a thousand fibers would take gigabytes.
+  target_compile_options(lapidary_emulated_options INTERFACE
+                         $<IF:$<CXX_COMPILER_ID:Clang>,-fsanitize-address-use-after-return=never,--param=asan-use-after-return=0>)
+endif()
 
 # lapidary_emulated_library(<name> FROM <folder> [DEPS <targets>...]): from the .cu files of <folder> and the .cc files beside the caller,
 # all compiled for the host. The caller is the only one in its folder.
@@ -66,4 +71,18 @@ function(lapidary_emulated_library name)
   target_sources(lapidary_${name} PRIVATE ${kernels})
   target_compile_definitions(lapidary_${name} PUBLIC LAPIDARY_GPU_EMULATION)
   target_link_libraries(lapidary_${name} PRIVATE $<BUILD_INTERFACE:lapidary_emulated_options>)
+endfunction()
+
+# lapidary_emulated_test(<name> FROM <folders>... [DEPS <targets>...]): as lapidary_test, from the .cc and .cu files of the folders and
+# those beside the caller.
+function(lapidary_emulated_test name)
+  cmake_parse_arguments(ARG "" "" "FROM;DEPS" ${ARGN})
+  lapidary_test(${name} DEPS ${ARG_DEPS})
+  foreach(folder IN LISTS ARG_FROM)
+    file(GLOB kernels CONFIGURE_DEPENDS "${folder}/*.cu")
+    file(GLOB sources CONFIGURE_DEPENDS "${folder}/*.cc")
+    set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX)
+    target_sources(${name}_test PRIVATE ${sources} ${kernels})
+  endforeach()
+  target_link_libraries(${name}_test PRIVATE lapidary_emulated_options)
 endfunction()

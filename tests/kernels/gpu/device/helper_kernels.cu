@@ -1,4 +1,4 @@
-#include "helper_kernels.h"
+#include "device/helper_kernels.h"
 
 #include "kernels/gpu/device/async_copy.h"
 #include "kernels/gpu/device/bf16.h"
@@ -170,6 +170,7 @@ __global__ void AtomicsKernel(uint32_t* counters, uint64_t* largest) {
   AtomicAdd(reinterpret_cast<int32_t*>(&counters[1]), -2);
   AtomicMax64(largest, (static_cast<uint64_t>(i * 7919 % 1009) << 32) | i);
   ThreadFence();
+  __syncthreads();
   if (threadIdx.x == 0 && AtomicAdd(&counters[2], 1u) == gridDim.x - 1) counters[3] = counters[0];
 }
 
