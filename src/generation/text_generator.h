@@ -2,32 +2,16 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "backends/backend.h"
 #include "engine/engine.h"
-#include "model/config.h"
-#include "tokenizer/tokenizer.h"
+#include "generation/generate_options.h"
+#include "generation/text_model.h"
 
 namespace lapidary {
-
-struct GenerateOptions {
-  int64_t max_new_tokens = -1;  // -1: until the context is full
-  // Unset: the model's generation_config.json, then greedy.
-  std::optional<double> temperature{}, top_p{}, min_p{}, repetition_penalty{};
-  std::optional<int64_t> top_k{};
-  double presence_penalty = 0, frequency_penalty = 0;
-  std::vector<std::pair<int32_t, double>> logit_bias{};
-  std::optional<uint64_t> seed{};   // unset: a fresh one
-  std::vector<std::string> stop{};  // the text ends before the first of these
-  bool ignore_eos = false;
-  Speculation speculation = Speculation::kNone;
-  // After each step: prompt tokens in the cache, of how many. Returning false stops, also while the prompt is read.
-  std::function<bool(int64_t cached, int64_t prompt_tokens)> on_step{};
-};
 
 struct GenerateTimings {
   double prefill_s = 0, decode_s = 0;
@@ -43,11 +27,6 @@ struct GenerateResult {
   GenerateTimings timings;
   SpeculationStats speculation;
 };
-
-// How a request samples: its own values, then those of the model's generation_config.json, then greedy. There do_sample
-// false means greedy, and true without a temperature means 1, as in transformers. Ids to suppress that lie outside the
-// vocabulary are dropped.
-SamplingParams ResolveSampling(const GenerateOptions& options, const GenerationConfig& defaults, int64_t vocab);
 
 // Text in, text out, for one text at a time. `on_text` gets pieces whose concatenation is the result's text: no half
 // character, no part of a stop text. Returning false stops. The backend must outlive it. Not thread-safe.
@@ -69,17 +48,10 @@ class TextGenerator {
   // Ids are taken as they are.
   GenerateResult GenerateFromIds(std::vector<int32_t> prompt, const GenerateOptions& options, const OnText& on_text);
 
-  const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
+  const Tokenizer* tokenizer() const { return model_.tokenizer(); }
 
  private:
-  void CheckLength(std::string_view prompt) const;
-  SequenceRequest MakeRequest(std::vector<int32_t> prompt, const GenerateOptions& options) const;
-
-  Backend& backend_;
-  std::string folder_;
-  std::optional<Tokenizer> tokenizer_;
-  size_t longest_piece_bytes_ = 1;  // of any token
-  GenerationConfig defaults_;
+  TextModel model_;
   Engine engine_;
 };
 
