@@ -5,7 +5,6 @@
 #include "base/error.h"
 #include "cli/cli.h"
 #include "demo_model.h"
-#include "kernels/cpu/machine_probe.h"
 
 namespace {
 
@@ -24,8 +23,6 @@ int main(int argc, char** argv) {
   const lapidary::CliEnvironment environment{
       .load_backend = LoadBackend,
       .demo_model = lapidary::FindDemoModel(),
-      .measure_read_bandwidth = lapidary::cpu::MeasureReadBandwidth,
-      .measure_fma_peak = lapidary::cpu::MeasureFmaPeak,
   };
   return lapidary::RunCli(argc, argv, environment);
 }

@@ -40,6 +40,12 @@ class TapSink {
   virtual void OnTap(Tap tap, int layer, std::span<const float> data, int64_t rows, int64_t width) = 0;
 };
 
+// What the machine under a backend can do, measured. 0: not known.
+struct MachineRates {
+  double read_bytes_per_s = 0;  // from memory
+  double flops_per_s = 0;       // float32 multiplications and additions
+};
+
 // The seam between host and device: one whole model's step. Load happens in the constructor of an implementation.
 // Results of a row depend on that row's sequence alone: not on other rows, on how a prompt is cut into steps, or on the
 // number of threads. Calls must come from one thread at a time.
@@ -64,6 +70,13 @@ class Backend {
   // As Forward, but only the id of the largest logit of each row, the lowest id among equals, leaves the backend:
   // `best` [batch.logit_rows.size()].
   virtual void ForwardGreedy(const StepBatch& batch, std::span<int32_t> best, TapSink* taps) = 0;
+
+  // Prompt tokens of one step that keep the device busy.
+  virtual int64_t PreferredStepTokens() const { return 256; }
+  // Threads of the host that a step computes on; 0: none, it runs elsewhere.
+  virtual int HostThreads() const { return 0; }
+  // Measures for a second or so.
+  virtual MachineRates MeasureMachine() { return {}; }
 
   // Floating-point operations that the last step really executed in matrix products and attention.
   virtual double LastStepFlops() const = 0;

@@ -27,16 +27,14 @@ struct Options {
 // the medians count.
 class Machine {
  public:
-  Machine(const CliEnvironment& environment, int threads)
-      : environment_(environment), threads_(threads == 0 ? ThreadPool::DefaultThreads() : threads) {}
+  explicit Machine(Backend& backend) : backend_(backend) {}
 
   void Measure() {
-    ThreadPool pool(threads_);
-    read_bandwidths_.push_back(environment_.measure_read_bandwidth(pool));
-    fma_peaks_.push_back(environment_.measure_fma_peak(pool));
+    const MachineRates rates = backend_.MeasureMachine();
+    read_bandwidths_.push_back(rates.read_bytes_per_s);
+    fma_peaks_.push_back(rates.flops_per_s);
   }
 
-  int threads() const { return threads_; }
   double read_bandwidth() const { return Median(read_bandwidths_); }  // bytes/s
   double fma_peak() const { return Median(fma_peaks_); }              // flop/s
 
@@ -47,8 +45,7 @@ class Machine {
     return values.size() % 2 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
   }
 
-  const CliEnvironment& environment_;
-  int threads_;
+  Backend& backend_;
   std::vector<double> read_bandwidths_, fma_peaks_;
 };
 
@@ -66,23 +63,28 @@ Json RunJson(const BenchRun& run, const Machine& machine, int64_t weight_bytes) 
           {"weight_bytes_per_step", weight_bytes},
           {"weight_gb_s", weight_rate / 1e9},
           {"bandwidth_share", prefill ? Json() : Json(weight_rate / machine.read_bandwidth())},
-          {"compute_share", prefill ? Json(run.flops / run.seconds / machine.fma_peak()) : Json()}};
+          {"compute_share",
+           prefill && machine.fma_peak() > 0 ? Json(run.flops / run.seconds / machine.fma_peak()) : Json()}};
 }
 
 std::string BenchText(const Json& json) {
+  std::string peak = "; float32 FMA peak not measured";
+  if (!json["peak_gflop_s"].is_null())
+    peak = fmt::format("; float32 FMA peak {:.0f} GFLOP/s", json["peak_gflop_s"].get<double>());
   std::string text = fmt::format(
-      "{}\n{}, {} threads; reads {:.1f} GB/s, float32 FMA peak {:.0f} GFLOP/s; loaded in {:.2f} s\n"
+      "{}\n{}; reads {:.1f} GB/s{}; loaded in {:.2f} s\n"
       "test     tokens  batch   depth   seconds  tokens/s   ms/step  weights GB/s  share of peak\n",
-      json["model"].get<std::string>(), json["device"].get<std::string>(), json["threads"].get<int>(),
-      json["read_bandwidth_gb_s"].get<double>(), json["peak_gflop_s"].get<double>(), json["load_s"].get<double>());
+      json["model"].get<std::string>(), json["device"].get<std::string>(), json["read_bandwidth_gb_s"].get<double>(),
+      peak, json["load_s"].get<double>());
   for (const Json& r : json["results"]) {
     const bool decode = r["test"] == "decode";
-    text +=
-        fmt::format("{:<8} {:>6}  {:>5}  {:>6}  {:>8.3f}  {:>8.1f}  {:>8.2f}  {:>12.2f}  {:>5.1f} % of {}\n",
-                    r["test"].get<std::string>(), r["tokens"].get<int64_t>(), r["batch"].get<int64_t>(),
-                    r["depth"].get<int64_t>(), r["seconds"].get<double>(), r["tokens_per_s"].get<double>(),
-                    r["ms_per_step"].get<double>(), r["weight_gb_s"].get<double>(),
-                    100 * r[decode ? "bandwidth_share" : "compute_share"].get<double>(), decode ? "bandwidth" : "FMA");
+    const Json& share = r[decode ? "bandwidth_share" : "compute_share"];
+    text += fmt::format(
+        "{:<8} {:>6}  {:>5}  {:>6}  {:>8.3f}  {:>8.1f}  {:>8.2f}  {:>12.2f}  {}\n", r["test"].get<std::string>(),
+        r["tokens"].get<int64_t>(), r["batch"].get<int64_t>(), r["depth"].get<int64_t>(), r["seconds"].get<double>(),
+        r["tokens_per_s"].get<double>(), r["ms_per_step"].get<double>(), r["weight_gb_s"].get<double>(),
+        share.is_null() ? "-"
+                        : fmt::format("{:>5.1f} % of {}", 100 * share.get<double>(), decode ? "bandwidth" : "FMA"));
   }
   return text;
 }
@@ -98,14 +100,14 @@ void RunBench(const Options& o, const CliEnvironment& environment) {
                  .batch = ParseCounts(o.batch, "-b"),
                  .depth = o.depth,
                  .reps = o.reps,
-                 .step_tokens = PrefillChunk(o.prefill_chunk, 256),
                  .kv_type = o.model.kv_dtype()};
   CatchInterrupt();
   const auto start = std::chrono::steady_clock::now();
   const std::unique_ptr<Backend> backend = LoadBackend(environment, o.model);
   const double load_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  plan.step_tokens = PrefillChunk(o.prefill_chunk, backend->PreferredStepTokens());
   CheckBenchPlan(plan, backend->plan().config, o.model.ctx);
-  Machine machine(environment, o.model.threads);
+  Machine machine(*backend);
   machine.Measure();
   Json results = Json::array();
   {
@@ -116,9 +118,9 @@ void RunBench(const Options& o, const CliEnvironment& environment) {
   }
   const Json json = {{"model", o.model.folder},
                      {"device", backend->Description()},
-                     {"threads", machine.threads()},
+                     {"threads", backend->HostThreads()},
                      {"read_bandwidth_gb_s", machine.read_bandwidth() / 1e9},
-                     {"peak_gflop_s", machine.fma_peak() / 1e9},
+                     {"peak_gflop_s", machine.fma_peak() > 0 ? Json(machine.fma_peak() / 1e9) : Json()},
                      {"load_s", load_s},
                      {"results", results}};
   Print(o.json ? ToText(json) : BenchText(json));

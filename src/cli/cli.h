@@ -6,7 +6,6 @@
 
 #include "backends/backend.h"
 #include "base/progress.h"
-#include "base/thread_pool.h"
 
 namespace lapidary {
 
@@ -14,15 +13,16 @@ struct BackendOptions {
   std::string folder;
   std::string device = "auto";  // cpu, cuda, auto
   int threads = 0;              // 0: one for each physical core
+  // GPU only: where the table of per-layer embeddings lies (auto, gpu, host), and whether large products take
+  // activations rounded to bfloat16.
+  std::string per_layer_table = "auto";
+  bool bf16_activations = false;
 };
 
-// What only the program's main() knows: the backends built into it, where the demo model lies, and how to measure the
-// machine.
+// What only the program's main() knows: the backends built into it, and where the demo model lies.
 struct CliEnvironment {
   std::function<std::unique_ptr<Backend>(const BackendOptions&, const ProgressFn&)> load_backend;
   std::string demo_model;
-  std::function<double(ThreadPool&)> measure_read_bandwidth;  // bytes/s of all threads together
-  std::function<double(ThreadPool&)> measure_fma_peak;        // float32 flop/s of all threads together
 };
 
 // Runs one command line. Returns the exit status: 0 done, 1 an error (one line on stderr), 2 wrong usage (the same).

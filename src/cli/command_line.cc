@@ -34,6 +34,14 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const CliEnvironm
   command.add_option("--device", options.device, "cpu, cuda, or auto: the best there is")
       ->check(CLI::IsMember({"cpu", "cuda", "auto"}));
   AddThreadsOption(command, options.threads);
+  command
+      .add_option("--per-layer-table", options.per_layer_table,
+                  "GPU: where the table of per-layer embeddings lies: gpu, host, or auto: gpu when there is room")
+      ->check(CLI::IsMember({"auto", "gpu", "host"}));
+  command
+      .add_option("--activations", options.activations,
+                  "GPU: activations of long prompts and large batches as f32 (two bfloat16 terms) or bf16: faster")
+      ->check(CLI::IsMember({"f32", "bf16"}));
   command.add_option("--kv-type", options.kv_type, "Element type of the K/V cache: f32 or bf16")
       ->check(CLI::IsMember({"f32", "bf16"}));
   command.add_option("--ctx", options.ctx, "Context in tokens; 0: all the model has")
@@ -51,7 +59,12 @@ int64_t PrefillChunk(int64_t rows, int64_t otherwise) { return rows == 0 ? other
 
 std::unique_ptr<Backend> LoadBackend(const CliEnvironment& environment, const ModelOptions& options) {
   ProgressBar bar(ProgressUnit::kBytes);
-  return environment.load_backend({options.folder, options.device, options.threads}, bar.function());
+  return environment.load_backend({.folder = options.folder,
+                                   .device = options.device,
+                                   .threads = options.threads,
+                                   .per_layer_table = options.per_layer_table,
+                                   .bf16_activations = options.activations == "bf16"},
+                                  bar.function());
 }
 
 }  // namespace lapidary

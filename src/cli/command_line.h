@@ -30,6 +30,8 @@ struct ModelOptions {
   std::string folder;
   std::string device = "auto";
   int threads = 0;
+  std::string per_layer_table = "auto";
+  std::string activations = "f32";
   std::string kv_type = "f32";
   int64_t ctx = 0;
 

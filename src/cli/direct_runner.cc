@@ -64,21 +64,25 @@ void DirectRunner::Append(int sequence, std::span<const int32_t> ids, int64_t lo
   cached_[s] += count;
 }
 
-std::span<float> DirectRunner::Forward(TapSink* taps) {
-  const StepBatch batch{.ids = ids_,
-                        .positions = positions_,
-                        .sequences = sequences_,
-                        .tables = tables_,
-                        .logit_rows = logit_rows_,
-                        .stop_early = taps == nullptr};
-  const size_t size = logit_rows_.size() * static_cast<size_t>(backend_.plan().vocab());
-  logits_.resize(std::max(logits_.size(), size));
-  const std::span<float> logits = std::span(logits_).first(size);
-  backend_.Forward(batch, logits, taps);
+template <typename F>
+void DirectRunner::Step(bool stop_early, const F& forward) {
+  forward(StepBatch{.ids = ids_,
+                    .positions = positions_,
+                    .sequences = sequences_,
+                    .tables = tables_,
+                    .logit_rows = logit_rows_,
+                    .stop_early = stop_early});
   ++work_.steps;
   work_.flops += backend_.LastStepFlops();
   for (auto* list : {&ids_, &positions_, &sequences_, &logit_rows_}) list->clear();
   tables_.clear();
+}
+
+std::span<float> DirectRunner::Forward(TapSink* taps) {
+  const size_t size = logit_rows_.size() * static_cast<size_t>(backend_.plan().vocab());
+  logits_.resize(std::max(logits_.size(), size));
+  const std::span<float> logits = std::span(logits_).first(size);
+  Step(taps == nullptr, [&](const StepBatch& batch) { backend_.Forward(batch, logits, taps); });
   return logits;
 }
 
@@ -96,9 +100,9 @@ std::span<float> DirectRunner::Run(int sequence, std::span<const int32_t> ids, i
   return Forward(taps);
 }
 
-std::span<float> DirectRunner::Decode(std::span<const int32_t> ids) {
+void DirectRunner::Decode(std::span<int32_t> ids) {
   for (size_t s = 0; s < ids.size(); ++s) Append(static_cast<int>(s), ids.subspan(s, 1), 1);
-  return Forward(nullptr);
+  Step(true, [&](const StepBatch& batch) { backend_.ForwardGreedy(batch, ids, nullptr); });
 }
 
 void DirectRunner::Truncate(int sequence, int64_t end) {

@@ -28,8 +28,8 @@ class DirectRunner {
   // Runs `ids`, at most step_tokens, as the next tokens of a sequence in one step. Returns logits [logit_rows, vocab]
   // of the last rows, valid until the next call. With taps no row stops early.
   std::span<float> Run(int sequence, std::span<const int32_t> ids, int64_t logit_rows, TapSink* taps);
-  // One step of one token for each of the first ids.size() sequences. Returns logits [ids.size(), vocab].
-  std::span<float> Decode(std::span<const int32_t> ids);
+  // One step of one token for each of the first ids.size() sequences; each id becomes the best that follows it.
+  void Decode(std::span<int32_t> ids);
   // Forgets positions >= end of a sequence; `end` is 0 or not less than what Fill took.
   void Truncate(int sequence, int64_t end);
 
@@ -43,6 +43,9 @@ class DirectRunner {
  private:
   void Append(int sequence, std::span<const int32_t> ids, int64_t logit_rows);
   std::span<float> Forward(TapSink* taps);
+  // Runs the step that is laid out through `forward`, and clears it.
+  template <typename F>
+  void Step(bool stop_early, const F& forward);
 
   Backend& backend_;
   Size size_;

@@ -157,7 +157,7 @@ void RunGenerate(const Options& o, const CliEnvironment& environment) {
   TextGenerator generator(o.model.folder, *backend,
                           {.max_context = o.model.ctx,
                            .max_sequences = 1,
-                           .step_tokens = PrefillChunk(o.prefill_chunk, EngineOptions{}.step_tokens),
+                           .step_tokens = PrefillChunk(o.prefill_chunk, backend->PreferredStepTokens()),
                            .kv_type = o.model.kv_dtype()});
   const double load_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const GenerateResult result = Answer(generator, o, prompt);

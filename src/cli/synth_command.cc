@@ -1,4 +1,5 @@
 #include "base/mapped_file.h"
+#include "base/thread_pool.h"
 #include "cli/command_line.h"
 #include "cli/terminal.h"
 #include "synth/synth.h"

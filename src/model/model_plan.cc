@@ -1,6 +1,7 @@
 #include "model/model_plan.h"
 
 #include <array>
+#include <cmath>
 
 #include "base/error.h"
 
@@ -28,6 +29,15 @@ LayerPlan AttentionPlan(const Config& config, int index) {
 }
 
 }  // namespace
+
+std::vector<float> InverseFrequencies(const LayerPlan& plan) {
+  std::vector<float> out(static_cast<size_t>(plan.rotary_pairs));
+  for (size_t j = 0; j < out.size(); ++j) {
+    const float exponent = static_cast<float>(2 * j) / static_cast<float>(plan.head_dim);
+    out[j] = 1.0f / std::pow(static_cast<float>(plan.rope_theta), exponent);
+  }
+  return out;
+}
 
 ModelPlan MakeModelPlan(const Config& config) {
   ModelPlan plan;

@@ -17,7 +17,7 @@ struct LayerPlan {
   int head_dim = 0;
   int64_t window = 0;     // 0: sees everything before it
   int rotary_pairs = 0;   // pairs (j, j + head_dim/2), j < rotary_pairs, rotate; the others stay
-  double rope_theta = 0;  // inv_freq[j] = rope_theta^(-2j / head_dim)
+  double rope_theta = 0;
   bool writes_kv = true;  // false: attends to the cache of an earlier layer
   bool v_is_k = false;    // V is the raw k_proj output (no v_proj)
   int kv_slot = 0;        // slot in its KvGroup: its own, or the one of the layer it borrows from
@@ -25,6 +25,9 @@ struct LayerPlan {
   int64_t ffn_width = 0;
   bool has_experts = false;
 };
+
+// inv_freq [rotary_pairs] = rope_theta^(-2j / head_dim), each rounded to float32 as the reference has it.
+std::vector<float> InverseFrequencies(const LayerPlan& plan);
 
 struct ModelPlan {
   Config config;

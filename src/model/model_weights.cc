@@ -168,18 +168,22 @@ float HalfToFloat(uint16_t bits) {
   return std::bit_cast<float>(sign | (wide << 23) | (fraction << 13));
 }
 
-float ReadScalar(const Weight& weight) {
-  if (weight.dtype == DType::kF32) {
-    float value = 0;
-    std::memcpy(&value, weight.data, sizeof(value));
-    return value;
-  }
-  uint16_t bits = 0;
-  std::memcpy(&bits, weight.data, sizeof(bits));
-  return weight.dtype == DType::kBF16 ? ToFloat(BF16{bits}) : HalfToFloat(bits);
-}
-
 }  // namespace
+
+std::vector<float> ReadVector(const Weight& weight, float factor) {
+  std::vector<float> out(static_cast<size_t>(weight.elements()));
+  const auto* bytes = static_cast<const std::byte*>(weight.data);
+  for (size_t i = 0; i < out.size(); ++i) {
+    uint32_t bits = 0;  // little-endian
+    std::memcpy(&bits, bytes + i * SizeOf(weight.dtype), SizeOf(weight.dtype));
+    const auto half = static_cast<uint16_t>(bits);
+    const float value = weight.dtype == DType::kF32    ? std::bit_cast<float>(bits)
+                        : weight.dtype == DType::kBF16 ? ToFloat(BF16{half})
+                                                       : HalfToFloat(half);
+    out[i] = value * factor;
+  }
+  return out;
+}
 
 std::vector<WeightSpec> RequiredWeights(const ModelPlan& plan) {
   std::vector<WeightSpec> specs;
@@ -198,7 +202,7 @@ ModelWeights BindWeights(const TensorIndex& index, const ModelPlan& plan) {
   VisitModel(plan, weights, scalars, [&](const std::string& name, const std::vector<int64_t>& shape, Weight& weight) {
     weight = Bind(index, name, shape);
   });
-  for (size_t i = 0; i < scalars.size(); ++i) weights.layers[i].layer_scalar = ReadScalar(scalars[i]);
+  for (size_t i = 0; i < scalars.size(); ++i) weights.layers[i].layer_scalar = ReadVector(scalars[i])[0];
   return weights;
 }
 

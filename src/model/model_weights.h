@@ -23,6 +23,9 @@ struct Weight {
   int64_t size_bytes() const { return elements() * static_cast<int64_t>(SizeOf(dtype)); }
 };
 
+// The values times `factor`; none where there is no weight.
+std::vector<float> ReadVector(const Weight& weight, float factor = 1.0f);
+
 // Names follow the checkpoint's tensors. Shapes: D hidden, F ffn_width, P per-layer width, E experts, M expert width.
 struct LayerWeights {
   Weight input_layernorm;             // [D]

@@ -9,9 +9,11 @@
 #include "backends/cpu/forward_pass.h"
 #include "backends/cpu/kv_storage.h"
 #include "backends/cpu/placed_weights.h"
+#include "backends/step_check.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "checkpoint/tensor_index.h"
+#include "kernels/cpu/machine_probe.h"
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/simd_dispatch.h"
 #include "model/config.h"
@@ -80,14 +82,13 @@ class CpuBackend final : public Backend {
   int64_t WeightBytesPerStep() const override { return StepBytes(plan_, weights_); }
 
   void AllocateKv(const std::array<int32_t, kKvGroups>& blocks, DType type) override {
-    if (type != DType::kF32 && type != DType::kBF16) {
-      Throw(ErrorKind::kInvalidArgument, "K/V cache type: found " + std::string(NameOf(type)) + ", wanted F32 or BF16");
-    }
+    CheckKvType(type);
     storage_ = cpu::KvStorage(plan_.kv, blocks, type);
   }
 
   void Forward(const StepBatch& batch, std::span<float> logits, TapSink* taps) override {
-    Check(batch, logits);
+    CheckStep(plan_, {storage_.blocks(0), storage_.blocks(1)}, batch);
+    CheckRoom("logits", logits.size(), batch.logit_rows.size() * static_cast<size_t>(plan_.vocab()));
     forward_.Run(batch, storage_, logits, taps);
   }
 
@@ -95,10 +96,10 @@ class CpuBackend final : public Backend {
 
   double LastStepFlops() const override { return forward_.flops(); }
 
- private:
-  void Check(const StepBatch& batch, std::span<const float> logits) const;
-  void CheckTables(const StepBatch& batch, size_t row) const;
+  int HostThreads() const override { return pool_.threads(); }
+  MachineRates MeasureMachine() override { return {cpu::MeasureReadBandwidth(pool_), cpu::MeasureFmaPeak(pool_)}; }
 
+ private:
   ModelPlan plan_;
   TensorIndex index_;
   cpu::PlacedWeights weights_;
@@ -111,58 +112,10 @@ class CpuBackend final : public Backend {
 void CpuBackend::ForwardGreedy(const StepBatch& batch, std::span<int32_t> best, TapSink* taps) {
   const size_t rows = batch.logit_rows.size();
   const auto vocab = static_cast<size_t>(plan_.vocab());
-  if (best.size() < rows) {
-    Throw(ErrorKind::kInvalidArgument,
-          "step batch: found room for " + std::to_string(best.size()) + " best ids, wanted " + std::to_string(rows));
-  }
+  CheckRoom("best ids", best.size(), rows);
   logits_.resize(std::max(logits_.size(), rows * vocab));
   Forward(batch, std::span(logits_).first(rows * vocab), taps);
   for (size_t row = 0; row < rows; ++row) best[row] = Argmax(std::span(logits_).subspan(row * vocab, vocab));
-}
-
-void CpuBackend::Check(const StepBatch& batch, std::span<const float> logits) const {
-  const size_t rows = batch.ids.size();
-  const auto wrong = [](const std::string& what) { Throw(ErrorKind::kInvalidArgument, "step batch: " + what); };
-  if (rows == 0) wrong("found no rows, wanted at least 1");
-  if (batch.positions.size() != rows || batch.sequences.size() != rows)
-    wrong("found ids, positions and sequences of different lengths");
-  if (logits.size() < batch.logit_rows.size() * static_cast<size_t>(plan_.vocab()))
-    wrong("the logits do not fit their buffer");
-  for (size_t i = 0; i < batch.logit_rows.size(); ++i) {
-    const int32_t row = batch.logit_rows[i];
-    if (row < 0 || static_cast<size_t>(row) >= rows || (i > 0 && row <= batch.logit_rows[i - 1]))
-      wrong("logit rows are not rising rows of the batch");
-  }
-  for (size_t r = 0; r < rows; ++r) {
-    if (batch.ids[r] < 0 || batch.ids[r] >= plan_.vocab()) {
-      wrong("token id: found " + std::to_string(batch.ids[r]) + ", wanted 0 to " + std::to_string(plan_.vocab() - 1));
-    }
-    if (batch.positions[r] < 0) wrong("position: found " + std::to_string(batch.positions[r]) + ", wanted 0 or more");
-    if (batch.sequences[r] < 0 || static_cast<size_t>(batch.sequences[r]) >= batch.tables.size())
-      wrong("a row names a sequence that has no tables");
-    CheckTables(batch, r);
-  }
-}
-
-// Every block that the row reads or writes must be in its table and in the storage.
-void CpuBackend::CheckTables(const StepBatch& batch, size_t row) const {
-  const int64_t position = batch.positions[row];
-  for (size_t g = 0; g < kKvGroups; ++g) {
-    const KvGroup& group = plan_.kv.groups[g];
-    if (group.layers == 0) continue;
-    const BlockTableView& table = batch.tables[static_cast<size_t>(batch.sequences[row])][g];
-    const int64_t first = group.window == 0 ? 0 : std::max<int64_t>(0, position - group.window + 1);
-    const int64_t begin = first / kKvBlockTokens - table.first_block,
-                  end = position / kKvBlockTokens - table.first_block;
-    bool covered = begin >= 0 && end < static_cast<int64_t>(table.blocks.size());
-    for (int64_t b = begin; covered && b <= end; ++b) {
-      const int32_t block = table.blocks[static_cast<size_t>(b)];
-      covered = block >= 0 && block < storage_.blocks(static_cast<int>(g));
-    }
-    if (!covered)
-      Throw(ErrorKind::kInvalidArgument,
-            "step batch: the block table does not cover position " + std::to_string(position));
-  }
 }
 
 }  // namespace

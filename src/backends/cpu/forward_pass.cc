@@ -14,16 +14,6 @@ namespace {
 // Elements of a row-wise operation below which starting the other threads costs more than it saves.
 constexpr size_t kParallelElements = 32768;
 
-// inv_freq[j] = theta^(-2j / head_dim), each rounded to float32 as the reference has it.
-std::vector<float> InverseFrequencies(const LayerPlan& plan) {
-  std::vector<float> out(static_cast<size_t>(plan.rotary_pairs));
-  for (size_t j = 0; j < out.size(); ++j) {
-    const float exponent = static_cast<float>(2 * j) / static_cast<float>(plan.head_dim);
-    out[j] = 1.0f / std::pow(static_cast<float>(plan.rope_theta), exponent);
-  }
-  return out;
-}
-
 WeightMatrix RowsOf(const WeightMatrix& weight, int64_t begin, int64_t end) {
   const int64_t row_bytes = weight.cols * static_cast<int64_t>(SizeOf(weight.dtype));
   return {static_cast<const std::byte*>(weight.data) + begin * row_bytes, weight.dtype, end - begin, weight.cols};
