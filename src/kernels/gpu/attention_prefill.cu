@@ -10,6 +10,7 @@
 #include "kernels/gpu/device/dependent_launch.h"
 #include "kernels/gpu/device/mma.h"
 #include "kernels/gpu/device/warp.h"
+#include "kernels/gpu/row_vectors.h"
 
 namespace lapidary::gpu {
 namespace {
@@ -54,13 +55,6 @@ struct SharedTile {
   }
 };
 
-struct alignas(16) Float4 {
-  float v[4];
-};
-struct alignas(16) Words4 {
-  uint32_t v[4];
-};
-
 // What a block works on.
 struct Work {
   QueryTile tile;
@@ -102,18 +96,6 @@ __device__ __forceinline__ void LoadQueries(const AttentionPrefillArgs& args, co
   }
 }
 
-__device__ __forceinline__ void StoreTerms(const float* from, bool valid, uint16_t* hi, uint16_t* lo) {
-  Float4 a{}, b{};
-  if (valid) {
-    a = reinterpret_cast<const Float4*>(from)[0];
-    b = reinterpret_cast<const Float4*>(from)[1];
-  }
-  const Bf16PairTerms terms[4] = {SplitBf16Pair(a.v[0], a.v[1]), SplitBf16Pair(a.v[2], a.v[3]),
-                                  SplitBf16Pair(b.v[0], b.v[1]), SplitBf16Pair(b.v[2], b.v[3])};
-  *reinterpret_cast<Words4*>(hi) = {{terms[0].hi, terms[1].hi, terms[2].hi, terms[3].hi}};
-  *reinterpret_cast<Words4*>(lo) = {{terms[0].lo, terms[1].lo, terms[2].lo, terms[3].lo}};
-}
-
 // Starts the copy of the keys (which = 0) or values (1) of positions [at, at + kKeys); those that no row sees are zero,
 // whatever the cache holds there. The positions lie in one block of the cache.
 template <typename T>
@@ -132,7 +114,8 @@ __device__ __forceinline__ void LoadKv(const AttentionPrefillArgs& args, const W
     const bool valid = at + key >= work.begin && at + key < work.end && column < dim;
     uint16_t* hi = to + key * T::kStride + column;
     if constexpr (T::kFloatCache) {
-      StoreTerms(reinterpret_cast<const float*>(from) + key * dim + column, valid, hi, hi + T::kKeys * T::kStride);
+      const float* values = reinterpret_cast<const float*>(from) + key * dim + column;
+      Store8({nullptr, hi, hi + T::kKeys * T::kStride}, 0, valid ? Load8(values) : Float8{});
     } else {
       CpAsync16OrZero(hi, reinterpret_cast<const uint16_t*>(from) + key * dim + column, valid);
     }
