@@ -77,10 +77,7 @@ struct MatrixRows {
 
 }  // namespace
 
-const Index3& ThreadIndex() { return ThisGrid().current->index; }
-const Index3& BlockIndex() { return ThisGrid().current->block->index; }
-const Index3& BlockSize() { return ThisGrid().block_size; }
-const Index3& GridSize() { return ThisGrid().grid_size; }
+constinit thread_local Indices current_indices;
 
 void* DynamicShared() {
   Grid& grid = ThisGrid();

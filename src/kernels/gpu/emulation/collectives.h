@@ -13,10 +13,18 @@ namespace lapidary::gpu::emulation {
 struct Index3 {
   unsigned x, y, z;
 };
-const Index3& ThreadIndex();
-const Index3& BlockIndex();
-const Index3& BlockSize();
-const Index3& GridSize();
+// Of the thread that runs. (The address of a thread_local is the same in all fibers of an OS thread.)
+struct Indices {
+  const Index3* thread = nullptr;
+  const Index3* block = nullptr;
+  const Index3* block_size = nullptr;
+  const Index3* grid_size = nullptr;
+};
+extern constinit thread_local Indices current_indices;
+inline const Index3& ThreadIndex() { return *current_indices.thread; }
+inline const Index3& BlockIndex() { return *current_indices.block; }
+inline const Index3& BlockSize() { return *current_indices.block_size; }
+inline const Index3& GridSize() { return *current_indices.grid_size; }
 
 void* DynamicShared();
 // The block's variable known by `key`, made at the first call.

@@ -12,8 +12,6 @@
 namespace lapidary::gpu::emulation {
 namespace {
 
-constinit thread_local Grid* this_grid = nullptr;
-
 constexpr unsigned kMaxThreads = 1024;
 constexpr unsigned kMaxCluster = 8;
 
@@ -41,17 +39,12 @@ void CheckShape(const LaunchShape& shape) {
 
 }  // namespace
 
-Grid& ThisGrid() {
-  if (this_grid == nullptr) {
-    static thread_local std::unique_ptr<Grid> owner;
-    owner = std::make_unique<Grid>();
-    this_grid = owner.get();
-  }
-  return *this_grid;
-}
+constinit thread_local Grid* this_grid = nullptr;
 
 void RunGrid(const char* what, const std::function<void()>& thread, const LaunchShape& shape) {
-  ThisGrid().Run(what, thread, shape);
+  static thread_local Grid grid;
+  this_grid = &grid;
+  grid.Run(what, thread, shape);
 }
 
 void Grid::Run(const char* name, const std::function<void()>& thread, const LaunchShape& launch_shape) {
@@ -79,6 +72,8 @@ void Grid::Begin(const char* name, const std::function<void()>& thread, const La
   shape = launch_shape;
   block_size = {shape.block, 1, 1};
   grid_size = {shape.grid_x, shape.grid_y, shape.grid_z};
+  current_indices.block_size = &block_size;
+  current_indices.grid_size = &grid_size;
   layout.Reset(shape.shared_bytes);
   waited_for_earlier = false;
   while (blocks.size() < shape.cluster) blocks.push_back(std::make_unique<Block>());
@@ -150,7 +145,7 @@ void Grid::RunNextUnbegun(Fiber* fiber) {
   }
   thread.fiber = fiber;
   thread.waits_for = nullptr;
-  current = &thread;
+  SetCurrent(&thread);
   try {
     (*body_)();
   } catch (const Abandoned&) {
@@ -190,7 +185,7 @@ void Grid::Wait(const char* waits_for) {
     Stop(DescribeDeadlock());
     SwitchTo(&host_);
   }
-  current = thread;
+  SetCurrent(thread);
   thread->waits_for = nullptr;
   if (stopping_) throw Abandoned();
 }
@@ -203,6 +198,12 @@ Fiber* Grid::IdleWorker() {
   Fiber* worker = idle_.back();
   idle_.pop_back();
   return worker;
+}
+
+void Grid::SetCurrent(Thread* thread) {
+  current = thread;
+  current_indices.thread = &thread->index;
+  current_indices.block = &thread->block->index;
 }
 
 void Grid::SwitchTo(Fiber* to) {

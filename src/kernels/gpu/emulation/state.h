@@ -131,6 +131,7 @@ class Grid {
   static void WorkerEntry(void* grid) { static_cast<Grid*>(grid)->Work(); }
   Fiber* IdleWorker();
   void SwitchTo(Fiber* to);
+  void SetCurrent(Thread* thread);
   // Notes the first error.
   void Stop(const std::string& message);
   std::string DescribeDeadlock() const;
@@ -149,7 +150,8 @@ class Grid {
   std::string error_;
 };
 
-// Of the calling OS thread.
-Grid& ThisGrid();
+// Of the calling OS thread, which has run RunGrid.
+extern constinit thread_local Grid* this_grid;
+inline Grid& ThisGrid() { return *this_grid; }
 
 }  // namespace lapidary::gpu::emulation
