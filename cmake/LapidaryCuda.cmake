@@ -77,7 +77,8 @@ endfunction()
 # those beside the caller.
 function(lapidary_emulated_test name)
   cmake_parse_arguments(ARG "" "" "FROM;DEPS" ${ARGN})
-  lapidary_test(${name} DEPS ${ARG_DEPS})
+  # A grid runs in one OS thread, whose fibers would only slow the thread sanitizer down.
+  lapidary_test(${name} DEPS ${ARG_DEPS} LABELS single-thread)
   foreach(folder IN LISTS ARG_FROM)
     file(GLOB kernels CONFIGURE_DEPENDS "${folder}/*.cu")
     file(GLOB sources CONFIGURE_DEPENDS "${folder}/*.cc")

@@ -18,7 +18,7 @@ install(TARGETS lapidary RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 install(TARGETS lapidary_umbrella ${libraries} EXPORT lapidaryTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 install(EXPORT lapidaryTargets NAMESPACE lapidary:: DESTINATION "${LAPIDARY_PACKAGE_DESTINATION}")
 install(DIRECTORY src/ DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/lapidary" FILES_MATCHING PATTERN "*.h"
-        PATTERN "*-inl.h" EXCLUDE PATTERN "cli" EXCLUDE PATTERN "reference" EXCLUDE)
+        PATTERN "*-inl.h" EXCLUDE PATTERN "cli" EXCLUDE PATTERN "reference" EXCLUDE PATTERN "emulation" EXCLUDE)
 install(DIRECTORY models/demo/ DESTINATION "${LAPIDARY_DEMO_MODEL_DESTINATION}" PATTERN "*.md" EXCLUDE)
 
 configure_package_config_file(cmake/lapidaryConfig.cmake.in "${PROJECT_BINARY_DIR}/lapidaryConfig.cmake"
