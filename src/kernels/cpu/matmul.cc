@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <new>
+#include <type_traits>
+#include <utility>
 
 #include "kernels/cpu/simd_targets.h"
 
@@ -14,15 +16,33 @@
 
 #include "kernels/cpu/dot_tile-inl.h"
 
+#ifndef LAPIDARY_KERNELS_CPU_MATMUL_PARTS_
+#define LAPIDARY_KERNELS_CPU_MATMUL_PARTS_
+namespace lapidary::cpu {
+
+// A part of the outputs [n_begin, n_end) of a product of few rows: tiles [i_begin, i_end), or what all tiles leave
+// over.
+struct StreamPart {
+  size_t n_begin, n_end;
+  bool rest;
+  size_t i_begin = 0, i_end = 0;
+};
+
+}  // namespace lapidary::cpu
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace lapidary::cpu {
 namespace HWY_NAMESPACE {
 
-// Rows up to which a weight is read from memory just once, all rows at a time.
-constexpr size_t kFewRows = 8;
 // Beyond, this many rows are taken together, columns outermost: a block of their activations (512 KB at most) stays in
 // the second-level cache. Zen 4, 2026-11-30: 128 beats 256 by 3 % (AVX2: 7 %) and 64 by 2 %.
 constexpr size_t kRowBlock = 128;
+// One row of few columns keeps up with memory on fewer streams, which prefetchers follow better by themselves; with
+// more columns the activations come from the second-level cache and have to serve more weights each. Zen 4, 2026-11-30,
+// of 55 GB/s: K = 1536 on 3 streams 57, on 6 with software prefetch 52; K = 12288 44 and 51.
+constexpr int kFewStreams = 3;
+constexpr size_t kFewStreamsColumns = 2048;
 
 size_t PackedStride(int64_t cols) { return PackedColumns(static_cast<size_t>(cols)); }
 size_t Grain() { return kTileOutputs; }
@@ -38,46 +58,81 @@ void PackRows(DType dtype, const float* x, size_t row_begin, size_t row_end, siz
   }
 }
 
-// A thread's share of the outputs for up to kFewRows rows, at the speed of memory: the share is cut into kTileOutputs
-// runs of rows that lie together, and a tile takes one row of each. So the thread reads that many linear streams, which
-// is what hardware prefetchers follow best; rows side by side, two in a page, confuse them. Measured 2026-11-30, 2
-// cores of Zen 4 with 55 GB/s, K = 1536: neighbouring rows 36 GB/s (32 with software prefetch), separate runs 50.
-template <class Load>
-void MatvecPart(TileArgs<typename Load::T> args, size_t rows, size_t outputs, size_t k) {
+// Products of up to kFewRows rows run at the speed of memory. A thread's share of the outputs is cut into runs of rows
+// that lie together, and a tile takes one row of each: tile i is rows i of all runs. So the thread reads that many
+// linear streams, which is what hardware prefetchers follow best; rows side by side, two in a page, confuse them.
+// Measured 2026-11-30, 2 cores of Zen 4 with 55 GB/s, K = 1536: neighbouring rows 36 GB/s (32 with software prefetch),
+// separate runs 50.
+struct Streams {
+  size_t count;  // runs
+  size_t run;    // rows of each
+};
+
+Streams StreamsOf(size_t rows, size_t k, size_t outputs) {
+  const size_t count = rows == 1 && k <= kFewStreamsColumns ? kFewStreams : kTileOutputs;
+  const size_t run = outputs / count;
+  // A large even distance would put all streams on the same memory banks and cache sets.
+  return {count, run > 64 && run % 2 == 0 ? run - 1 : run};
+}
+
+// Of `outputs` outputs: how many tiles, and how many rows of weights each reads.
+std::pair<size_t, size_t> TilesOf(size_t rows, size_t k, size_t outputs) {
+  const Streams streams = StreamsOf(rows, k, outputs);
+  return {streams.run, streams.count};
+}
+
+// One row of each of NR runs at a time. kRows: `rows` where it makes one tile, else 0.
+template <class Load, bool kPrefetch, int kRows, int NR>
+HWY_NOINLINE void StreamTiles(TileArgs<typename Load::T> args, size_t rows, size_t k, size_t tiles) {
   const size_t block = DotBlockSize(k);
-  size_t run = outputs / kTileOutputs;
-  if (run > 1 && run % 2 == 0) --run;  // an even distance would put all streams on the same memory banks and cache sets
-  TileArgs<typename Load::T> tile = args;
-  tile.w_stride = run * k;
-  tile.out_step = run;
-  tile.ahead = (rows == 1 ? 512 : 1024) / sizeof(typename Load::T);  // more rows take longer over what has come
-  for (size_t i = 0; i < run; ++i) {
+  for (size_t i = 0; i < tiles; ++i) {
     for (size_t begin = 0; begin < k; begin += block) {
-      DotTiles<Load, true>(tile, rows, kTileOutputs, begin, std::min(k, begin + block), begin > 0);
+      if constexpr (kRows > 0) {
+        DotTile<Load, kPrefetch, kRows, NR>(args, begin, std::min(k, begin + block), begin > 0);
+      } else {
+        RowTiles<Load, kPrefetch, NR>(args, rows, begin, std::min(k, begin + block), begin > 0);
+      }
     }
-    tile.w += k;
-    tile.out += 1;
-  }
-  args.w += run * kTileOutputs * k;
-  args.out += run * kTileOutputs;
-  for (size_t begin = 0; begin < k; begin += block) {
-    DotTiles<Load>(args, rows, outputs - run * kTileOutputs, begin, std::min(k, begin + block), begin > 0);
+    args.w += k;
+    args.out += 1;
   }
 }
 
+// What the runs leave over: neighbouring rows, each column block by block.
 template <class Load>
-void MatmulPart(const float* packed, size_t rows, const MatmulTarget& target, size_t n_begin, size_t n_end) {
-  using T = typename Load::T;
+void RestTiles(TileArgs<typename Load::T> args, size_t rows, size_t k, size_t outputs) {
+  const auto tiles = [&]<int NR>(std::integral_constant<int, NR>) {
+    for (; outputs >= NR; outputs -= NR) {
+      const size_t block = DotBlockSize(k);
+      for (size_t begin = 0; begin < k; begin += block) {
+        RowTiles<Load, false, NR>(args, rows, begin, std::min(k, begin + block), begin > 0);
+      }
+      args.w += NR * k;
+      args.out += NR;
+    }
+  };
+  tiles(std::integral_constant<int, kTileOutputs>());
+  tiles(std::integral_constant<int, kFewStreams>());
+  tiles(std::integral_constant<int, 1>());
+}
+
+template <class Load>
+TileArgs<typename Load::T> Tiles(const float* packed, const MatmulTarget& target, size_t n_begin) {
+  TileArgs<typename Load::T> args;
   const size_t k = static_cast<size_t>(target.weight.cols);
-  const size_t block = DotBlockSize(k);
-  TileArgs<T> args;
   args.x = packed;
   args.x_stride = PackedColumns(k);
-  args.w = static_cast<const T*>(target.weight.data) + n_begin * k;
+  args.w = static_cast<const typename Load::T*>(target.weight.data) + n_begin * k;
   args.w_stride = k;
   args.out = target.out + n_begin;
   args.out_stride = static_cast<size_t>(target.out_stride);
-  if (rows <= kFewRows) return MatvecPart<Load>(args, rows, n_end - n_begin, k);
+  return args;
+}
+
+template <class Load>
+void ManyRows(const float* packed, size_t rows, const MatmulTarget& target, size_t n_begin, size_t n_end) {
+  const size_t k = static_cast<size_t>(target.weight.cols), block = DotBlockSize(k);
+  TileArgs<typename Load::T> args = Tiles<Load>(packed, target, n_begin);
   for (size_t row = 0; row < rows; row += kRowBlock) {
     const size_t count = std::min(kRowBlock, rows - row);
     for (size_t begin = 0; begin < k; begin += block) {
@@ -88,15 +143,50 @@ void MatmulPart(const float* packed, size_t rows, const MatmulTarget& target, si
   }
 }
 
-void MatmulOutputs(const float* packed, size_t rows, const MatmulTarget& target, size_t n_begin, size_t n_end) {
-  switch (target.weight.dtype) {
+// Calls f with a value of the Load that reads `dtype`.
+template <class F>
+void WithLoad(DType dtype, const F& f) {
+  switch (dtype) {
     case DType::kBF16:
-      return MatmulPart<LoadBF16>(packed, rows, target, n_begin, n_end);
+      return f(LoadBF16());
     case DType::kF16:
-      return MatmulPart<LoadF16>(packed, rows, target, n_begin, n_end);
+      return f(LoadF16());
     case DType::kF32:
-      return MatmulPart<LoadF32>(packed, rows, target, n_begin, n_end);
+      return f(LoadF32());
   }
+}
+
+void ManyRowsPart(const float* packed, size_t rows, const MatmulTarget& target, size_t n_begin, size_t n_end) {
+  WithLoad(target.weight.dtype, [&](auto load) { ManyRows<decltype(load)>(packed, rows, target, n_begin, n_end); });
+}
+
+void FewRowsPart(const float* packed, size_t rows, const MatmulTarget& target, const StreamPart& part) {
+  WithLoad(target.weight.dtype, [&](auto load) {
+    using Load = decltype(load);
+    const size_t k = static_cast<size_t>(target.weight.cols), outputs = part.n_end - part.n_begin;
+    const Streams streams = StreamsOf(rows, k, outputs);
+    TileArgs<typename Load::T> args = Tiles<Load>(packed, target, part.n_begin);
+    if (part.rest) {
+      const size_t done = streams.count * streams.run;
+      return RestTiles<Load>(Tiles<Load>(packed, target, part.n_begin + done), rows, k, outputs - done);
+    }
+    args.w += part.i_begin * k;
+    args.out += part.i_begin;
+    args.w_stride = streams.run * k;
+    args.out_step = streams.run;
+    const size_t tiles = part.i_end - part.i_begin;
+    if (streams.count == kFewStreams) return StreamTiles<Load, false, 1, kFewStreams>(args, rows, k, tiles);
+    switch (rows) {
+      case 1:
+        return StreamTiles<Load, true, 1, kTileOutputs>(args, rows, k, tiles);
+      case 2:
+        return StreamTiles<Load, true, 2, kTileOutputs>(args, rows, k, tiles);
+      case kTileRows:
+        return StreamTiles<Load, true, kTileRows, kTileOutputs>(args, rows, k, tiles);
+      default:
+        return StreamTiles<Load, true, 0, kTileOutputs>(args, rows, k, tiles);
+    }
+  });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -109,16 +199,71 @@ namespace lapidary::cpu {
 HWY_EXPORT(PackedStride);
 HWY_EXPORT(Grain);
 HWY_EXPORT(PackRows);
-HWY_EXPORT(MatmulOutputs);
+HWY_EXPORT(TilesOf);
+HWY_EXPORT(ManyRowsPart);
+HWY_EXPORT(FewRowsPart);
 
 namespace {
 
 // Below this many multiplications one thread is done before the others have started.
 constexpr size_t kParallelProducts = 100000;
+// Rows up to which a weight is read from memory just once, all rows at a time.
+constexpr size_t kFewRows = 8;
+// Weights that a thread takes at a time from a share at least: some microseconds of work, since taking costs 0.1.
+constexpr size_t kTakeBytes = 128 << 10;
+
+template <class Task>
+void OnThreads(ThreadPool& pool, int threads, const Task& task) {
+  if (threads == 1) return task(0);
+  pool.Run(task);
+}
+
+// Every thread has a share of every target's outputs and takes its tiles from the front. One that is done takes what
+// the others have left from the back, so that none waits for one that the system or the memory has slowed down.
+void FewRows(ThreadPool& pool, int threads, MatmulScratch& scratch, const float* packed, size_t rows,
+             std::span<const MatmulTarget> targets) {
+  const auto outputs = HWY_DYNAMIC_DISPATCH(FewRowsPart);
+  const size_t grain = HWY_DYNAMIC_DISPATCH(Grain)(), count = static_cast<size_t>(threads);
+  const size_t k = static_cast<size_t>(targets[0].weight.cols);
+  const size_t row_bytes = k * SizeOf(targets[0].weight.dtype);
+  const auto share = [&](size_t target, size_t owner) {
+    return ThreadPool::Part(static_cast<size_t>(targets[target].weight.rows), grain, static_cast<int>(owner), threads);
+  };
+  SharedRange* tiles = scratch.Ranges(targets.size() * count);
+  uint32_t least = 1;
+  for (size_t t = 0; t < targets.size(); ++t) {
+    for (size_t owner = 0; owner < count; ++owner) {
+      const auto [begin, end] = share(t, owner);
+      const auto [tile_count, tile_rows] = HWY_DYNAMIC_DISPATCH(TilesOf)(rows, k, end - begin);
+      tiles[t * count + owner].Reset(static_cast<uint32_t>(tile_count));
+      least = static_cast<uint32_t>(kTakeBytes / std::max<size_t>(1, tile_rows * row_bytes) + 1);
+    }
+  }
+  OnThreads(pool, threads, [&](int thread) {
+    for (size_t hop = 0; hop < count; ++hop) {
+      const size_t owner = (static_cast<size_t>(thread) + hop) % count;
+      for (size_t t = 0; t < targets.size(); ++t) {
+        const auto [begin, end] = share(t, owner);
+        if (hop == 0 && begin < end) outputs(packed, rows, targets[t], {begin, end, true});
+        for (std::pair<uint32_t, uint32_t> i; tiles[t * count + owner].Take(least, hop == 0, i);) {
+          outputs(packed, rows, targets[t], {begin, end, false, i.first, i.second});
+        }
+      }
+    }
+  });
+}
 
 }  // namespace
 
 MatmulScratch::~MatmulScratch() { std::free(data_); }
+
+SharedRange* MatmulScratch::Ranges(size_t count) {
+  if (count > range_count_) {
+    ranges_ = std::make_unique<SharedRange[]>(count);
+    range_count_ = count;
+  }
+  return ranges_.get();
+}
 
 float* MatmulScratch::Get(size_t floats) {
   if (floats > capacity_) {
@@ -145,18 +290,18 @@ void Matmul(ThreadPool& pool, MatmulScratch& scratch, const float* x, int64_t ro
   } else {
     pool.ParallelFor(m, 1, [&](size_t begin, size_t end, int) { pack(dtype, x, begin, end, k, packed); });
   }
-  const auto outputs = HWY_DYNAMIC_DISPATCH(MatmulOutputs);
+  size_t all_outputs = 0;
+  for (const MatmulTarget& target : targets) all_outputs += static_cast<size_t>(target.weight.rows);
+  const int threads = m * k * all_outputs < kParallelProducts ? 1 : pool.threads();
+  if (m <= kFewRows) return FewRows(pool, threads, scratch, packed, m, targets);
+  const auto outputs = HWY_DYNAMIC_DISPATCH(ManyRowsPart);
   const size_t grain = HWY_DYNAMIC_DISPATCH(Grain)();
-  const auto part = [&](int thread, int threads) {
+  OnThreads(pool, threads, [&](int thread) {
     for (const MatmulTarget& target : targets) {
       const auto [begin, end] = ThreadPool::Part(static_cast<size_t>(target.weight.rows), grain, thread, threads);
       if (begin < end) outputs(packed, m, target, begin, end);
     }
-  };
-  size_t all_outputs = 0;
-  for (const MatmulTarget& target : targets) all_outputs += static_cast<size_t>(target.weight.rows);
-  if (m * k * all_outputs < kParallelProducts) return part(0, 1);
-  pool.Run([&](int thread) { part(thread, pool.threads()); });
+  });
 }
 
 }  // namespace lapidary::cpu

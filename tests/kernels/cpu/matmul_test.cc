@@ -109,6 +109,21 @@ TEST_P(MatmulTest, BitsDependOnNeitherRowsNorThreads) {
   }
 }
 
+// Threads that are done take over from others: with more threads than cores that happens all the time.
+TEST_P(MatmulTest, BitsDoNotDependOnWhichThreadTakesAnOutput) {
+  constexpr size_t kOutputs = 5000, kCols = 320;
+  const std::vector<float> w = RandomExact(kOutputs * kCols);
+  const Stored stored = Store(w, DType::kBF16, kOutputs, kCols);
+  ThreadPool one(1), seven(7);
+  for (size_t rows : {1, 2, 4, 8}) {
+    const std::vector<float> x = Random(rows * kCols);
+    const std::vector<float> alone = Multiply(one, x, stored.matrix, rows);
+    for (int round = 0; round < 5; ++round) {
+      EXPECT_THAT(Multiply(seven, x, stored.matrix, rows), testing::ElementsAreArray(alone)) << rows;
+    }
+  }
+}
+
 TEST_P(MatmulTest, SeveralTargetsAndStrides) {
   ThreadPool pool(2);
   constexpr size_t kRows = 3, kCols = 96;
