@@ -69,7 +69,7 @@ std::optional<DeviceInfo> FindDevice(std::string*) {
   info.multiprocessors = device.multiprocessors;
   info.memory_bytes = device.memory_bytes;
   info.free_bytes = device.memory_bytes - allocated_bytes;
-  info.l2_bytes = 50 << 20;
+  info.l2_bytes = device.l2_bytes;
   info.shared_bytes_per_block = device.shared_bytes_per_block;
   return info;
 }
