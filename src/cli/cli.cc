@@ -94,6 +94,9 @@ int RunCli(int argc, const char* const* argv, const CliEnvironment& environment)
     AddLogitsCommand(line);
     AddTokenizeCommand(line);
     AddDetokenizeCommand(line);
+    AddTemplateCommand(line);
+    AddParseCommand(line);
+    AddChatCommand(line);
     AddBenchCommand(line);
     AddInspectCommand(line);
     AddSynthCommand(line);

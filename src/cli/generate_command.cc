@@ -9,6 +9,7 @@
 #include "cli/command_line.h"
 #include "cli/json_output.h"
 #include "cli/parse_values.h"
+#include "cli/sampling_options.h"
 #include "cli/terminal.h"
 #include "generation/text_generator.h"
 
@@ -25,29 +26,17 @@ struct Options {
   bool json = false;
 };
 
-void AddSamplingOptions(CLI::App& command, Options& o) {
+void AddAnswerOptions(CLI::App& command, Options& o) {
   GenerateOptions& g = o.generate;
   command
       .add_option("-n,--max-tokens", g.max_new_tokens,
                   "Tokens of the answer at most (default 256); -1: until the context is full")
       ->type_name("N")
       ->check(IntegerIn(std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()));
-  command.add_option("--temp", g.temperature, "Temperature; 0: greedy")->type_name("T");
-  command.add_option("--top-k", g.top_k, "Draw from the K best; 0: all")
-      ->type_name("K")
-      ->check(IntegerIn(std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()));
-  command.add_option("--top-p", g.top_p, "Draw from the best whose probabilities reach P")->type_name("P");
-  command.add_option("--min-p", g.min_p, "Draw from those at least P times as likely as the best")->type_name("P");
-  command.add_option("--repetition-penalty", g.repetition_penalty, "Over prompt and answer; 1: none")->type_name("X");
-  command.add_option("--presence-penalty", g.presence_penalty, "Over the answer")->type_name("X");
-  command.add_option("--frequency-penalty", g.frequency_penalty, "Over the answer, for each occurrence")
-      ->type_name("X");
+  AddSamplingOptions(command, g);
   command.add_option("--logit-bias", o.logit_bias, "Adds V to the logit of token ID; repeatable")
       ->type_name("ID=V")
       ->allow_extra_args(false);
-  command.add_option("--seed", g.seed, "Same seed, same text; default: a fresh one")
-      ->type_name("N")
-      ->check(IntegerIn(0, std::numeric_limits<int64_t>::max()));
   command.add_option("--stop", g.stop, "The answer ends before this text; repeatable")
       ->type_name("TEXT")
       ->allow_extra_args(false);
@@ -179,7 +168,7 @@ void AddGenerateCommand(CommandLine& line) {
   command.add_option("--prompt-file", o->prompt_file, "File with the text, taken byte for byte")->type_name("FILE");
   command.add_option("--prompt-ids", o->prompt_ids, "Token ids, taken as they are (no bos added), or @FILE with them")
       ->type_name("IDS");
-  AddSamplingOptions(command, *o);
+  AddAnswerOptions(command, *o);
   command
       .add_option("--speculate", o->speculate, "none, or ngram: drafts from the text so far; the answer is the same")
       ->check(CLI::IsMember({"none", "ngram"}));
