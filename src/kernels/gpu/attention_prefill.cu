@@ -141,7 +141,7 @@ __device__ __forceinline__ WarpState<T> StateOfWarp(const AttentionPrefillArgs& 
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int token = (state.warp_m * 16 + static_cast<int>(LaneIndex()) / 4 + 8 * i) / work.group;
-    state.position[i] = token < work.tile.rows ? work.first + token : -1;
+    state.position[i] = token < work.tile.rows ? args.positions[work.tile.first_row + token] : -1;
     const int64_t seen_from = args.shape.window == 0 ? 0 : state.position[i] - args.shape.window + 1;
     state.seen_from[i] = static_cast<int>(seen_from);
     state.top[i] = kNone;

@@ -36,7 +36,7 @@ struct PrefillTiling {
 // Throws Error kUnsupported for a head_dim, a number of heads or a size of shared memory that no kernel is built for.
 PrefillTiling ChoosePrefillTiling(const PrefillShape& shape, int64_t shared_bytes_per_block);
 
-// Rows [first_row, first_row + rows) of a step, of one sequence with positions that rise by 1. rows 0: nothing.
+// Rows [first_row, first_row + rows) of a step, of one sequence with rising positions. rows 0: nothing.
 struct QueryTile {
   int32_t first_row = 0;
   int32_t rows = 0;

@@ -254,7 +254,7 @@ struct SoftcapVector {
   float* out;
   __device__ void operator()(int64_t row, int column, int64_t at) const {
     Float8 value = Load8(x, row, column);
-    for (int i = 0; i < kVector; ++i) value.v[i] = cap * tanhf(value.v[i] / cap);
+    for (int i = 0; i < kVector && cap > 0; ++i) value.v[i] = cap * tanhf(value.v[i] / cap);
     Store8(out + at, value);
   }
 };

@@ -123,7 +123,8 @@ void PerLayerInputs(gpuStream stream, RowCount rows, const PerLayerInputsTask& t
 // takes.
 void ConvertRows(gpuStream stream, RowCount rows, int width, RowInput x, RowOutput out);
 
-// out = cap * tanh(x / cap), dense [rows, width]; out may be x.values where that is dense. Reads and writes 4 width.
+// out = cap * tanh(x / cap), or x where cap is 0, dense [rows, width]; out may be x.values where that is dense. Reads 4
+// width (8 with two terms), writes 4 width.
 void Softcap(gpuStream stream, RowCount rows, int width, RowInput x, float cap, float* out);
 
 // out[r] = x[kept[r]], dense [rows, width]; out overlaps no row of x. Reads and writes 4 width.

@@ -15,8 +15,10 @@ namespace {
 constexpr int64_t kManySharedBytes = 232448;  // sm_90
 constexpr int64_t kFewSharedBytes = 166912;   // sm_80
 
+// Rows of a sequence, `step` positions apart.
 struct Chunk {
-  int first_position, rows;
+  int first_position, rows, step = 1;
+  size_t length() const { return size_t(first_position + (rows - 1) * step + 1); }
 };
 
 struct Case {
@@ -34,12 +36,12 @@ class PagedSequences {
   explicit PagedSequences(const Case& c) : c_(c), width_(size_t(c.shape.kv_heads) * size_t(c.shape.head_dim)) {
     for (size_t s = 0; s < c.chunks.size(); ++s) {
       const Chunk& chunk = c.chunks[s];
-      const size_t length = size_t(chunk.first_position + chunk.rows);
+      const size_t length = chunk.length();
       keys_.push_back(Rounded(RandomRows(length * width_, 0.3f, uint32_t(10 + s))));
       values_.push_back(Rounded(RandomRows(length * width_, 1.0f, uint32_t(20 + s))));
       max_blocks_ = std::max(max_blocks_, int((length + kBlockPositions - 1) / kBlockPositions));
       for (int r = 0; r < chunk.rows; ++r) {
-        rows_positions_.push_back(chunk.first_position + r);
+        rows_positions_.push_back(chunk.first_position + r * chunk.step);
         rows_sequences_.push_back(int32_t(s));
       }
     }
@@ -63,13 +65,20 @@ class PagedSequences {
     const size_t q_width = size_t(c_.shape.heads * c_.shape.head_dim);
     std::vector<double> out;
     for (size_t s = 0, row = 0; s < c_.chunks.size(); row += size_t(c_.chunks[s].rows), ++s) {
+      const Chunk& chunk = c_.chunks[s];
       const reference::AttentionProblem problem{size_t(c_.shape.heads), size_t(c_.shape.kv_heads),
-                                                size_t(c_.shape.head_dim), c_.shape.window,
-                                                c_.chunks[s].first_position};
-      const auto begin = q.begin() + ptrdiff_t(row * q_width);
-      const std::vector<float> mine(begin, begin + ptrdiff_t(size_t(c_.chunks[s].rows) * q_width));
-      const std::vector<double> result = reference::Attention(problem, mine, keys_[s], values_[s]);
-      out.insert(out.end(), result.begin(), result.end());
+                                                size_t(c_.shape.head_dim), c_.shape.window, chunk.first_position};
+      // The rows between are not looked at.
+      std::vector<float> all((chunk.length() - size_t(chunk.first_position)) * q_width);
+      for (size_t r = 0; r < size_t(chunk.rows); ++r) {
+        std::copy_n(q.begin() + ptrdiff_t((row + r) * q_width), q_width,
+                    all.begin() + ptrdiff_t(r * size_t(chunk.step) * q_width));
+      }
+      const std::vector<double> result = reference::Attention(problem, all, keys_[s], values_[s]);
+      for (size_t r = 0; r < size_t(chunk.rows); ++r) {
+        const auto begin = result.begin() + ptrdiff_t(r * size_t(chunk.step) * q_width);
+        out.insert(out.end(), begin, begin + ptrdiff_t(q_width));
+      }
     }
     return out;
   }
@@ -94,7 +103,7 @@ class PagedSequences {
     for (size_t s = 0; s < sequences; ++s) {
       const int seen_from = int(std::max<int64_t>(0, c_.chunks[s].first_position - c_.shape.window + 1));
       first_blocks.push_back(c_.shape.window == 0 ? 0 : seen_from / kBlockPositions);
-      const int length = c_.chunks[s].first_position + c_.chunks[s].rows;
+      const int length = int(c_.chunks[s].length());
       for (int p = first_blocks[s] * kBlockPositions; p < length; ++p) {
         int32_t& block = blocks[s * size_t(max_blocks_) + size_t(p / kBlockPositions - first_blocks[s])];
         if (block < 0) {
@@ -183,6 +192,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"head_16_one_term", {3, 1, 16, 0, true, false}, {{0, 25}, {130, 3}}},
                       Case{"head_64_window", {4, 1, 64, 8, true, true}, {{0, 40}, {200, 9}, {63, 1}}},
                       Case{"head_64_window_one_term", {8, 4, 64, 70, true, false}, {{150, 40}}},
+                      Case{"head_64_gaps", {4, 2, 64, 0, true, true}, {{3, 20, 7}, {100, 2, 30}}},
+                      Case{"head_64_window_gaps", {2, 1, 64, 20, true, true}, {{30, 35, 5}}},
                       Case{"head_64_float", {2, 2, 64, 0, false, true}, {{70, 5}, {0, 66}}},
                       Case{"head_48_float_window", {4, 2, 48, 16, false, true}, {{120, 20}}},
                       Case{"head_256", {8, 1, 256, 512, true, true}, {{40, 18}}},

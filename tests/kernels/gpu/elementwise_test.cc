@@ -271,6 +271,14 @@ TEST_F(ElementwiseTest, Softcap) {
   for (size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(found[i], 30.0 * std::tanh(x[i] / 30.0), 5e-6) << x[i];
 }
 
+TEST_F(ElementwiseTest, NoSoftcapOnlyAdds) {
+  const std::vector<float> x = RandomRows(2 * 24);
+  const DeviceArray<float> device(x), out(24);
+  Softcap({}, {1}, 24, {device.data(), 24, device.data() + 24}, 0.0f, out.data());
+  const std::vector<float> found = out.ToHost();
+  for (size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i], x[i] + x[24 + i]);
+}
+
 TEST_F(ElementwiseTest, ConvertRowsSplitsWhatItAdds) {
   const std::vector<float> x = RandomRows(2 * 3 * 520);
   const DeviceArray<float> device(x);
