@@ -71,6 +71,10 @@ class Backend {
   // `best` [batch.logit_rows.size()].
   virtual void ForwardGreedy(const StepBatch& batch, std::span<int32_t> best, TapSink* taps) = 0;
 
+  // Copies the K/V of one block of `group` to another; the next step sees it. False, with nothing done, where the
+  // backend cannot: what the copy would have saved is then computed.
+  virtual bool CopyKvBlock(int /*group*/, int32_t /*from*/, int32_t /*to*/) { return false; }
+
   // Prompt tokens of one step that keep the device busy.
   virtual int64_t PreferredStepTokens() const { return 256; }
   // Threads of the host that a step computes on; 0: none, it runs elsewhere.

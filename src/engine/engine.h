@@ -2,9 +2,7 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,9 +14,10 @@
 namespace lapidary {
 
 struct EngineOptions {
-  int64_t max_context = 0;    // tokens a sequence may reach, prompt and answer; 0: max_position_embeddings
-  int max_sequences = 1;      // running at the same time; more wait
-  int64_t step_tokens = 256;  // rows of one step at most (prefill chunk)
+  int64_t max_context = 0;  // tokens a sequence may reach, prompt and answer; 0: max_position_embeddings
+  int max_sequences = 1;    // running at the same time; more wait
+  // Rows of one step at most (prefill chunk); more only when that many sequences decode, or to leave prompts a quarter.
+  int64_t step_tokens = 256;
   DType kv_type = DType::kF32;
   // Tokens that the K/V cache has room for, all sequences together; 0: max_sequences * max_context. A context that is
   // longer is cut to it.
@@ -75,8 +74,14 @@ struct EngineCounters {
   SpeculationStats speculation;
 };
 
-// Tokens in, tokens out: batches all running sequences into each step, prompts in chunks. Deterministic: a sequence's
-// tokens do not depend on its neighbours, the chunking, or speculation. Not thread-safe.
+class Scheduler;
+struct Sequence;
+struct StepRows;
+
+// Tokens in, tokens out: batches all running sequences into each step, prompts in chunks. More sequences than the K/V
+// cache has room for wait, the earliest first; when those that run grow out of it, the latest has to wait and is
+// computed again. Deterministic: a sequence's tokens do not depend on its neighbours, the chunking, speculation,
+// waiting or the prefix cache. Not thread-safe.
 class Engine {
  public:
   // Allocates the backend's K/V. The backend must outlive the engine.
@@ -102,31 +107,21 @@ class Engine {
   const EngineOptions& options() const { return options_; }
 
  private:
-  struct Sequence;
-  struct Batch;
-
-  void Admit();
-  void Plan();
   void Forward();
-  void PlanRows(Sequence& sequence, int64_t rows);
   void Collect();
   void TakeRows(Sequence& sequence, std::span<float>& logits, std::span<const int32_t>& best);
-  void DropStep();
   const Sequence* Find(SequenceId id) const;
 
   Backend& backend_;
   EngineOptions options_;
-  std::unique_ptr<BlockPools> pools_;
-  std::array<int64_t, kKvGroups> reserved_{};  // blocks promised to running sequences, never more than the pools have
+  std::unique_ptr<Scheduler> scheduler_;
   SequenceId next_id_ = 1;
-  std::deque<std::unique_ptr<Sequence>> waiting_;
-  std::vector<std::unique_ptr<Sequence>> running_;   // in order of admission
   std::vector<std::unique_ptr<Sequence>> finished_;  // by the last Step
   std::vector<SequenceUpdate> updates_;              // of the last Step
-  std::unique_ptr<Batch> batch_;
+  std::unique_ptr<StepRows> step_;
   std::vector<float> logits_;  // [logit rows of the largest step so far, vocab]
   std::vector<int32_t> best_;  // [logit rows] when the step is greedy, else empty
-  EngineCounters counters_;    // what adds up
+  EngineCounters counters_;    // what adds up here
 };
 
 }  // namespace lapidary

@@ -14,8 +14,8 @@ int64_t TokenLimit(const SequenceRequest& request, int64_t max_context) {
 
 }  // namespace
 
-Engine::Sequence::Sequence(SequenceId sequence_id, SequenceRequest sequence_request, const ModelPlan& plan,
-                           BlockPools& pools, const EngineOptions& options)
+Sequence::Sequence(SequenceId sequence_id, SequenceRequest sequence_request, const ModelPlan& plan, BlockPools& pools,
+                   const EngineOptions& options)
     : id(sequence_id),
       request(std::move(sequence_request)),
       tokens(request.prompt),
@@ -23,24 +23,47 @@ Engine::Sequence::Sequence(SequenceId sequence_id, SequenceRequest sequence_requ
       sampler(request.sampling, request.prompt, plan.vocab()),
       blocks(plan.kv, pools),
       reported(request.prompt.size()) {
-  for (size_t g = 0; g < kKvGroups; ++g) needs[g] = BlocksNeeded(plan.kv.groups[g], limit, options.step_tokens);
   if (request.speculation == Speculation::kNgram) drafter.emplace().Append(tokens);
 }
 
-bool Engine::Sequence::EndsAt(int32_t token) const {
+bool Sequence::EndsAt(int32_t token) const {
   return std::find(request.eos_ids.begin(), request.eos_ids.end(), token) != request.eos_ids.end();
 }
 
-int64_t Engine::Sequence::unscored() const {
+int64_t Sequence::unscored() const {
   if (!request.prompt_logprobs) return 0;
   return static_cast<int64_t>(request.prompt.size() - 1 - prompt_logprobs.size());
 }
 
-bool Engine::Sequence::plain_greedy() const {
+int64_t Sequence::reusable() const {
+  return static_cast<int64_t>(unscored() > 0 ? prompt_logprobs.size() : tokens.size() - 1);
+}
+
+bool Sequence::plain_greedy() const {
   return request.top_logprobs < 0 && scored_rows == 0 && IsPlainGreedy(request.sampling);
 }
 
-void Engine::Sequence::TakeRows(std::span<float> logits, std::span<const int32_t> best, int64_t vocab) {
+// Rows past its tokens are its draft.
+void Sequence::LayOut(StepRows& step) {
+  const auto known = static_cast<int64_t>(tokens.size());
+  const auto prompt = static_cast<int64_t>(request.prompt.size());
+  const size_t logit_rows_before = step.logit_rows.size();
+  scored_rows = 0;
+  for (int64_t position = cached; position < cached + rows; ++position) {
+    const bool chooses = position >= known - 1 && request.max_new_tokens != 0;
+    const bool scores = position < prompt - 1 && position >= prompt - 1 - unscored();
+    scored_rows += scores;
+    if (chooses || scores) step.logit_rows.push_back(static_cast<int32_t>(step.ids.size()));
+    step.ids.push_back(position < known ? tokens[static_cast<size_t>(position)]
+                                        : draft[static_cast<size_t>(position - known)]);
+    step.positions.push_back(static_cast<int32_t>(position));
+    step.sequences.push_back(static_cast<int32_t>(step.tables.size()));
+  }
+  step.tables.push_back({blocks.View(0), blocks.View(1)});
+  logit_rows = static_cast<int64_t>(step.logit_rows.size() - logit_rows_before);
+}
+
+void Sequence::TakeRows(std::span<float> logits, std::span<const int32_t> best, int64_t vocab) {
   const auto width = static_cast<size_t>(vocab);
   for (int64_t row = 0; row < scored_rows; ++row) {
     const int32_t token = request.prompt[prompt_logprobs.size() + 1];
@@ -57,7 +80,7 @@ void Engine::Sequence::TakeRows(std::span<float> logits, std::span<const int32_t
   }
 }
 
-int32_t Engine::Sequence::Choose(std::span<float> logits) {
+int32_t Sequence::Choose(std::span<float> logits) {
   if (request.top_logprobs < 0) return sampler.Choose(logits);
   // The sampler changes its logits, logprobs are of the model's.
   std::vector<float> changed(logits.begin(), logits.end());
@@ -66,7 +89,7 @@ int32_t Engine::Sequence::Choose(std::span<float> logits) {
   return token;
 }
 
-void Engine::Sequence::Advance(std::span<float> logits, std::span<const int32_t> best, size_t width) {
+void Sequence::Advance(std::span<float> logits, std::span<const int32_t> best, size_t width) {
   const size_t drafted = draft.size(), before = tokens.size();
   int64_t confirmed = 0;
   for (size_t row = 0; finish == FinishReason::kNone; ++row) {
@@ -92,7 +115,7 @@ void Engine::Sequence::Advance(std::span<float> logits, std::span<const int32_t>
   cached = std::min(cached, static_cast<int64_t>(tokens.size()) - 1);
 }
 
-SequenceUpdate Engine::Sequence::Update() {
+SequenceUpdate Sequence::Update() {
   SequenceUpdate update{.id = id, .tokens = std::span(tokens).subspan(reported), .finish = finish};
   update.logprobs = std::span(logprobs).first(std::min(logprobs.size(), update.tokens.size()));
   if (first_update) update.prompt_logprobs = prompt_logprobs;
@@ -101,7 +124,7 @@ SequenceUpdate Engine::Sequence::Update() {
   return update;
 }
 
-void Engine::Batch::Clear() {
+void StepRows::Clear() {
   ids.clear();
   positions.clear();
   sequences.clear();
@@ -109,7 +132,7 @@ void Engine::Batch::Clear() {
   tables.clear();
 }
 
-StepBatch Engine::Batch::View() const {
+StepBatch StepRows::View() const {
   StepBatch batch;
   batch.ids = ids;
   batch.positions = positions;

@@ -7,20 +7,30 @@
 
 #include "engine/drafter.h"
 #include "engine/engine.h"
+#include "kv/block_table.h"
+#include "kv/prefix_cache.h"
+#include "sampling/logprobs.h"
+#include "sampling/sampler.h"
 
 namespace lapidary {
 
-// One sequence from Add to its last update. Between steps the cache holds positions [0, cached), and while it decodes
-// cached == tokens.size() - 1: the last chosen token has not been run yet.
-struct Engine::Sequence {
+struct StepRows;
+
+// One sequence from Add to its last update, waiting or running. Between steps the cache holds positions [0, cached),
+// and while it decodes cached == tokens.size() - 1: the last chosen token has not been run yet.
+struct Sequence {
   Sequence(SequenceId sequence_id, SequenceRequest sequence_request, const ModelPlan& plan, BlockPools& pools,
            const EngineOptions& options);
 
   int64_t pending() const { return static_cast<int64_t>(tokens.size()) - cached; }
   // The longest draft that leaves room for the token chosen after it.
   int64_t draft_room() const { return limit - static_cast<int64_t>(tokens.size()) - 1; }
+  // The rows are laid out behind those that `step` has.
+  void LayOut(StepRows& step);
   // Prompt tokens whose logprobs are still to be computed.
   int64_t unscored() const;
+  // The most positions that need not be computed when their K/V is there.
+  int64_t reusable() const;
   bool plain_greedy() const;
   // What the rows of the step give: logprobs of the prompt, then the tokens that its last 1 + draft.size() rows
   // confirm, up to an eos or the limit. Sets `finish`. A greedy step has `best` [logit_rows], any other `logits`
@@ -35,9 +45,11 @@ struct Engine::Sequence {
   Sampler sampler;
   std::optional<NgramDrafter> drafter;
   SequenceBlocks blocks;
-  std::array<int64_t, kKvGroups> needs;  // most blocks it can hold at once
+  PrefixCache::Cursor cursor;
+  std::vector<int64_t> cuts;  // places at which the window is worth keeping, not yet passed
   int64_t cached = 0;
-  int64_t prefix_hit = 0;  // prompt tokens that came from the prefix cache
+  bool started = false;
+  int64_t prefix_hit = 0;  // prompt tokens that came from the prefix cache when it started
   SpeculationStats stats;
   FinishReason finish = FinishReason::kNone;
   // Of the current step.
@@ -57,7 +69,7 @@ struct Engine::Sequence {
 };
 
 // The rows of one step, as StepBatch borrows them.
-struct Engine::Batch {
+struct StepRows {
   std::vector<int32_t> ids, positions, sequences, logit_rows;
   std::vector<std::array<BlockTableView, kKvGroups>> tables;
 

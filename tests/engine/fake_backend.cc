@@ -102,4 +102,14 @@ void FakeBackend::ForwardGreedy(const StepBatch& batch, std::span<int32_t> best,
   for (size_t i = 0; i < batch.logit_rows.size(); ++i) best[i] = Argmax(std::span(logits).subspan(i * vocab, vocab));
 }
 
+bool FakeBackend::CopyKvBlock(int group, int32_t from, int32_t to) {
+  if (!options_.copies) return false;
+  const std::span<Cell> cells = cells_[static_cast<size_t>(group)];
+  const auto block = [&](int32_t id) {
+    return cells.subspan(static_cast<size_t>(id) * kKvBlockTokens, kKvBlockTokens);
+  };
+  std::copy_n(block(from).begin(), kKvBlockTokens, block(to).begin());
+  return true;
+}
+
 }  // namespace lapidary

@@ -25,6 +25,7 @@ class FakeBackend : public Backend {
     int64_t window = 100;
     int64_t memory = 1 << 30;
     double scale = 4;  // logits lie in [-scale, scale)
+    bool copies = true;
   };
 
   explicit FakeBackend(const Options& options);
@@ -35,6 +36,7 @@ class FakeBackend : public Backend {
   void AllocateKv(const std::array<int32_t, kKvGroups>& blocks, DType type) override;
   void Forward(const StepBatch& batch, std::span<float> logits, TapSink* taps) override;
   void ForwardGreedy(const StepBatch& batch, std::span<int32_t> best, TapSink* taps) override;
+  bool CopyKvBlock(int group, int32_t from, int32_t to) override;
   double LastStepFlops() const override { return 1; }
 
   // Called before each step; may throw.

@@ -94,6 +94,11 @@ class CpuBackend final : public Backend {
 
   void ForwardGreedy(const StepBatch& batch, std::span<int32_t> best, TapSink* taps) override;
 
+  bool CopyKvBlock(int group, int32_t from, int32_t to) override {
+    storage_.CopyBlock(group, from, to);
+    return true;
+  }
+
   double LastStepFlops() const override { return forward_.flops(); }
 
   int HostThreads() const override { return pool_.threads(); }

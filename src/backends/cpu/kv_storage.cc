@@ -46,6 +46,11 @@ KvStorage::~KvStorage() {
   }
 }
 
+void KvStorage::CopyBlock(int group, int32_t from, int32_t to) {
+  const auto g = static_cast<size_t>(group);
+  std::memcpy(data_[g] + to * block_bytes_[g], data_[g] + from * block_bytes_[g], static_cast<size_t>(block_bytes_[g]));
+}
+
 KvBlocks KvStorage::View(const LayerPlan& plan, const BlockTableView& table) const {
   const size_t group = static_cast<size_t>(plan.attention);
   const int64_t slot_bytes =

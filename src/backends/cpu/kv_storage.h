@@ -23,6 +23,8 @@ class KvStorage {
   KvStorage& operator=(KvStorage&& other) noexcept;
 
   int32_t blocks(int group) const { return blocks_[static_cast<size_t>(group)]; }
+  // All rows of all layers; the blocks are in [0, blocks(group)).
+  void CopyBlock(int group, int32_t from, int32_t to);
   // The keys and values that layer `plan` reads and writes, for a sequence with block table `table`.
   KvBlocks View(const LayerPlan& plan, const BlockTableView& table) const;
 
