@@ -147,7 +147,8 @@ void RunGenerate(const Options& o, const CliEnvironment& environment) {
                           {.max_context = o.model.ctx,
                            .max_sequences = 1,
                            .step_tokens = PrefillChunk(o.prefill_chunk, backend->PreferredStepTokens()),
-                           .kv_type = o.model.kv_dtype()});
+                           .kv_type = o.model.kv_dtype(),
+                           .prefix_cache = false});
   const double load_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const GenerateResult result = Answer(generator, o, prompt);
   LogTimings(result, load_s);
