@@ -12,8 +12,8 @@
 // Attention of many rows on tensor cores: softmax(q k^T) v with scale 1, causal and, with a window, over the last
 // `window` positions. A block takes a tile: some rows of one sequence, all query heads of one K/V head, so that keys
 // and values are read once for all of them; it walks over the positions that its rows see, in tiles of 16 to 64, with
-// an online softmax. No memory grows with the context. Each sum runs in a fixed order that depends on where the row
-// stands in its tile only through the first position that the tile looks at.
+// an online softmax. No memory grows with the context. Tiles of positions begin at multiples of their size, and one
+// that a row does not see changes nothing, so a row's result does not depend on the other rows of its tile.
 namespace lapidary::gpu {
 
 // What is the same for all launches of one layer type.

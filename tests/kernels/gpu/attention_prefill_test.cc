@@ -146,43 +146,67 @@ class PagedSequences {
   std::optional<DeviceArray<int32_t>> blocks_, first_blocks_;
 };
 
-class AttentionPrefillTest : public GpuTest, public ::testing::WithParamInterface<Case> {};
+class AttentionPrefillTest : public GpuTest, public ::testing::WithParamInterface<Case> {
+ protected:
+  const Case& c_ = GetParam();
+  const PagedSequences sequences_{c_};
+  const size_t width_ = size_t(c_.shape.heads * c_.shape.head_dim), count_ = sequences_.rows() * width_;
+  const DeviceArray<int32_t> positions_{sequences_.positions()};
+  const DeviceArray<uint16_t> q_hi_{count_}, q_lo_{count_};
+
+  AttentionPrefillArgs Args(const std::vector<float>& q) const {
+    const DeviceArray<float> device_q(q);
+    ConvertRows({}, {int(sequences_.rows())}, int(width_), {device_q.data(), int64_t(width_)},
+                {nullptr, q_hi_.data(), q_lo_.data()});
+    Synchronize({});
+    AttentionPrefillArgs args;
+    args.shape = c_.shape;
+    args.tiling = ChoosePrefillTiling(c_.shape, c_.shared_bytes);
+    args.positions = positions_.data();
+    args.q_hi = q_hi_.data();
+    args.q_lo = c_.shape.two_terms ? q_lo_.data() : nullptr;
+    args.cache = sequences_.View();
+    return args;
+  }
+
+  static void Run(AttentionPrefillArgs args, const std::vector<QueryTile>& tiles) {
+    const DeviceArray<QueryTile> device_tiles(tiles);
+    args.tiles = device_tiles.data();
+    args.tile_count = int(tiles.size());
+    AttentionPrefill({}, args);
+    Synchronize({});
+  }
+};
 
 TEST_P(AttentionPrefillTest, IsTheReference) {
-  const Case& c = GetParam();
-  const PagedSequences sequences(c);
-  const size_t width = size_t(c.shape.heads * c.shape.head_dim), count = sequences.rows() * width;
-  std::vector<float> q = RandomRows(count, 1.0f);
-  if (!c.shape.two_terms) q = FromBf16Bits(ToBf16Bits(q));
-  const DeviceArray<float> device_q(q), out(count);
-  const DeviceArray<uint16_t> q_hi(count), q_lo(count), out_hi(count), out_lo(count);
-  const int rows = int(sequences.rows());
-  ConvertRows({}, {rows}, int(width), {device_q.data(), int64_t(width)}, {nullptr, q_hi.data(), q_lo.data()});
-
-  AttentionPrefillArgs args;
-  args.shape = c.shape;
-  args.tiling = ChoosePrefillTiling(c.shape, c.shared_bytes);
-  EXPECT_EQ(args.tiling.is_small, c.shape.head_dim > 64 && c.shared_bytes == kFewSharedBytes && c.name[0] == 's');
-  std::vector<QueryTile> tiles = CutIntoTiles(sequences.sequences(), args.tiling.rows);
-  tiles.push_back({});
-  const DeviceArray<QueryTile> device_tiles(tiles);
-  const DeviceArray<int32_t> positions(sequences.positions());
-  args.tiles = device_tiles.data();
-  args.tile_count = int(tiles.size());
-  args.positions = positions.data();
-  args.q_hi = q_hi.data();
-  args.q_lo = c.shape.two_terms ? q_lo.data() : nullptr;
-  args.cache = sequences.View();
+  std::vector<float> q = RandomRows(count_, 1.0f);
+  if (!c_.shape.two_terms) q = FromBf16Bits(ToBf16Bits(q));
+  const DeviceArray<float> out(count_);
+  const DeviceArray<uint16_t> out_hi(count_), out_lo(count_);
+  AttentionPrefillArgs args = Args(q);
+  EXPECT_EQ(args.tiling.is_small, c_.name[0] == 's');
   args.out = {out.data(), out_hi.data(), out_lo.data()};
-  AttentionPrefill({}, args);
+  std::vector<QueryTile> tiles = CutIntoTiles(sequences_.sequences(), args.tiling.rows);
+  tiles.push_back({});
+  Run(args, tiles);
 
   const std::vector<float> found = out.ToHost();
-  EXPECT_LE(RelativeError(found, sequences.Wanted(q)), c.shape.two_terms ? 2e-5 : 5e-3);
+  EXPECT_LE(RelativeError(found, sequences_.Wanted(q)), c_.shape.two_terms ? 2e-5 : 5e-3);
   EXPECT_EQ(out_hi.ToHost(), ToBf16Bits(found));
   std::vector<float> rest = found;
   const std::vector<float> hi = FromBf16Bits(out_hi.ToHost());
   for (size_t i = 0; i < rest.size(); ++i) rest[i] -= hi[i];
   EXPECT_EQ(out_lo.ToHost(), ToBf16Bits(rest));
+}
+
+TEST_P(AttentionPrefillTest, RowsDoNotDependOnEachOther) {
+  const DeviceArray<float> together(count_), apart(count_);
+  AttentionPrefillArgs args = Args(RandomRows(count_, 1.0f));
+  args.out = {together.data(), nullptr, nullptr};
+  Run(args, CutIntoTiles(sequences_.sequences(), args.tiling.rows));
+  args.out = {apart.data(), nullptr, nullptr};
+  Run(args, CutIntoTiles(sequences_.sequences(), 1));
+  EXPECT_EQ(together.ToHost(), apart.ToHost());
 }
 
 // {heads, kv_heads, head_dim, window, is_bf16_cache, two_terms}
