@@ -169,7 +169,19 @@ int64_t PrefixCache::Start(const Match& match, SequenceBlocks& blocks, Cursor& c
     }
   }
   blocks.Adopt(first, std::move(taken));
-  if (match.tail == nullptr) return match.tokens;
+  if (match.tail == nullptr || CopyTail(match, blocks, copy)) return match.tokens;
+  // Without the rows of the tail a window may begin earlier than what is here.
+  Match shorter = match;
+  shorter.tail = nullptr;
+  do {
+    shorter.tokens = std::max<int64_t>(0, (shorter.tokens - 1) / kKvBlockTokens * kKvBlockTokens);
+  } while (shorter.tokens > 0 && !SeesAll(shorter, shorter.tokens));
+  shorter.nodes.resize(static_cast<size_t>(shorter.tokens / kKvBlockTokens));
+  blocks.Clear();
+  return Start(shorter, blocks, cursor, copy);
+}
+
+bool PrefixCache::CopyTail(const Match& match, SequenceBlocks& blocks, const CopyBlock& copy) {
   // Held while room is made for the copies, which may cost other kept blocks.
   const std::array<int32_t, kKvGroups> source = match.tail->blocks;
   for (size_t g = 0; g < kKvGroups; ++g) {
@@ -184,16 +196,7 @@ int64_t PrefixCache::Start(const Match& match, SequenceBlocks& blocks, Cursor& c
   for (size_t g = 0; g < kKvGroups; ++g) {
     if (source[g] >= 0) pools_[g].Release(source[g]);
   }
-  if (copied) return match.tokens;
-  // Without the rows of the tail a window may begin earlier than what is here.
-  Match shorter = match;
-  shorter.tail = nullptr;
-  do {
-    shorter.tokens = std::max<int64_t>(0, (shorter.tokens - 1) / kKvBlockTokens * kKvBlockTokens);
-  } while (shorter.tokens > 0 && !SeesAll(shorter, shorter.tokens));
-  shorter.nodes.resize(static_cast<size_t>(shorter.tokens / kKvBlockTokens));
-  blocks.Clear();
-  return Start(shorter, blocks, cursor, copy);
+  return copied;
 }
 
 PrefixCache::Node* PrefixCache::Add(Node& parent, std::span<const int32_t> ids) {

@@ -83,6 +83,8 @@ class PrefixCache {
   bool Reaches(const Node& node) const;
   Tail FindTail(Node& node, std::span<const int32_t> ids, bool whole) const;
   bool SeesAll(const Match& match, int64_t next) const;
+  // Gives `blocks` the rows of the match's tail, in a block of its own.
+  bool CopyTail(const Match& match, SequenceBlocks& blocks, const CopyBlock& copy);
   Node* Add(Node& parent, std::span<const int32_t> ids);
   // Makes the sequence's blocks at `index` those of the node where it lacks them, and the other way round.
   void Share(Node& node, int64_t index, SequenceBlocks& blocks);
