@@ -8,6 +8,7 @@
 #include "kernels/gpu/attention_decode_segments.h"
 #include "kernels/gpu/attention_decode_tile.h"
 #include "kernels/gpu/device/bf16.h"
+#include "kernels/gpu/device/cluster.h"
 #include "kernels/gpu/device/dependent_launch.h"
 
 // One block takes up to 8 query heads of one K/V head of one row (a tile) over one segment of the row's context. The
@@ -55,6 +56,18 @@ __device__ __forceinline__ void ForValues(const State<kValueTiles>& state, const
   for (int j = 0; j < kValueTiles; ++j) {
     store(lane / 4, column + j * 8 + lane % 4 * 2,
           FloatVector<2>{{state.value[j][0] + state.value[j][2], state.value[j][1] + state.value[j][3]}});
+  }
+}
+
+// Writes the segment's result, of which the warp has some columns.
+template <int kDim, int kValueTiles>
+__device__ __forceinline__ void StorePartial(const State<kValueTiles>& state, float* partial) {
+  ForValues<kDim>(state, [&](int head, int column, const FloatVector<2>& x) {
+    *reinterpret_cast<FloatVector<2>*>(partial + head * kDim + column) = x;
+  });
+  if (WarpIndex() == 0 && LaneIndex() % 4 == 0) {
+    partial[kTileHeads * kDim + LaneIndex() / 4] = state.max;
+    partial[kTileHeads * (kDim + 1) + LaneIndex() / 4] = state.sum;
   }
 }
 
@@ -138,14 +151,7 @@ __device__ __forceinline__ void Finish(const KernelArgs& args, const Segment& s,
         state, [&](int head, int column, const FloatVector<2>& x) { output.Store(head, column, x, state.sum); });
   }
   const TilePartials<kDim> partials(args, s);
-  float* own = partials.Partial(s.index);
-  ForValues<kDim>(state, [&](int head, int column, const FloatVector<2>& x) {
-    *reinterpret_cast<FloatVector<2>*>(own + head * kDim + column) = x;
-  });
-  if (WarpIndex() == 0 && LaneIndex() % 4 == 0) {
-    own[kTileHeads * kDim + LaneIndex() / 4] = state.max;
-    own[kTileHeads * (kDim + 1) + LaneIndex() / 4] = state.sum;
-  }
+  StorePartial<kDim>(state, partials.Partial(s.index));
   const int groups = partials.groups;
   if (groups > 1) {
     const int g = partials.GroupOf(s.index);
@@ -166,15 +172,13 @@ __global__ void __launch_bounds__(kThreads, 2) AttentionDecodeKernel(const Kerne
   auto* shared = DynamicShared<Shared<kDim, kBf16>>();
   auto* slots = reinterpret_cast<unsigned char*>(shared + 1);
   for (int i = static_cast<int>(threadIdx.x); i < kDim; i += kThreads) shared->query_weight[i] = args.a.q_weight[i];
-  const int rows = *args.a.rows.count;
-  const int items = CountItems<T::kChunk>(args, rows, shared->items_before);
+  const int rows = LoadStep(args, &shared->step), items = CountItems<T::kChunk>(args, rows, &shared->step);
   bool waited = false;
   for (int item = static_cast<int>(blockIdx.x); item < items; item += static_cast<int>(gridDim.x)) {
-    const Segment s = FindSegment<T::kChunk>(args, rows, shared->items_before, item);
+    const Segment s = FindSegment<T::kChunk>(args, rows, &shared->step, item);
     Ring<kDim, kBf16> ring{slots, args.slots};
     if (!waited) {
-      const int old_chunks = s.old_end / T::kChunk;
-      ring.Fill(args, s, 0, old_chunks < s.end ? old_chunks : s.end);
+      ring.FillOld(args, s);
       WaitForEarlierKernels();
       waited = true;
     }
@@ -184,6 +188,72 @@ __global__ void __launch_bounds__(kThreads, 2) AttentionDecodeKernel(const Kerne
     Attend<kDim, kBf16>(args, s, ring, shared, state);
     Finish<kDim, kBf16>(args, s, shared, state);
     __syncthreads();
+  }
+  if (!waited) WaitForEarlierKernels();
+}
+
+// The cluster's results of one tile, one in each block, merged: each block takes one head.
+template <int kDim>
+__device__ __forceinline__ void MergeCluster(float* own, int count, const TileOutput<kDim>& output) {
+  const int head = static_cast<int>(ClusterRank()), column = static_cast<int>(threadIdx.x) * 2;
+  if (column >= kDim) return;
+  FloatVector<2> x[kCluster];
+  float max[kCluster], sum[kCluster], top = -INFINITY;
+#pragma unroll
+  for (int i = 0; i < kCluster; ++i) {
+    const float* partial = ClusterShared(own, static_cast<unsigned>(i < count ? i : 0));
+    x[i] = *reinterpret_cast<const FloatVector<2>*>(partial + head * kDim + column);
+    max[i] = partial[kTileHeads * kDim + head];
+    sum[i] = partial[kTileHeads * (kDim + 1) + head];
+  }
+#pragma unroll
+  for (int i = 0; i < kCluster; ++i) top = i < count ? fmaxf(top, max[i]) : top;
+  FloatVector<2> values{};
+  float total = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kCluster; ++i) {
+    const float weight = i < count ? expf(max[i] - top) : 0.0f;
+    total += weight * sum[i];
+    values.v[0] += weight * x[i].v[0];
+    values.v[1] += weight * x[i].v[1];
+  }
+  output.Store(head, column, values, total);
+}
+
+// The same for contexts of few segments: a cluster of blocks takes a tile, a block a segment, and they merge through
+// each other's shared memory.
+template <int kDim, bool kBf16>
+__global__ void __launch_bounds__(kThreads, 2) AttentionDecodeClusterKernel(const KernelArgs args) {
+  using T = Traits<kDim, kBf16>;
+  DependentsMayStart();
+  auto* shared = DynamicShared<Shared<kDim, kBf16>>();
+  auto* slots = reinterpret_cast<unsigned char*>(shared + 1);
+  for (int i = static_cast<int>(threadIdx.x); i < kDim; i += kThreads) shared->query_weight[i] = args.a.q_weight[i];
+  const int tiles = args.kv_heads * args.head_tiles, items = LoadStep(args, &shared->step) * tiles;
+  const int rank = static_cast<int>(ClusterRank());
+  bool waited = false;
+  for (int item = static_cast<int>(blockIdx.x / kCluster); item < items;
+       item += static_cast<int>(gridDim.x / kCluster)) {
+    const int row = item / tiles, count = SegmentCount<T::kChunk>(args, shared->step.positions[row]);
+    const Segment s = SegmentAt<T::kChunk>(args, &shared->step, row, item % tiles, rank < count ? rank : 0, count);
+    Ring<kDim, kBf16> ring{slots, args.slots};
+    if (!waited) {
+      if (rank < count) ring.FillOld(args, s);
+      WaitForEarlierKernels();
+      waited = true;
+    }
+    auto* own = reinterpret_cast<float*>(slots);  // once the ring was read
+    if (rank < count) {
+      ring.Fill(args, s, 0, s.end);
+      LoadQuery<kDim>(args, s, shared->query_weight, shared->query);
+      State<T::kValueTiles> state;
+      Attend<kDim, kBf16>(args, s, ring, shared, state);
+      __syncthreads();
+      StorePartial<kDim>(state, own);
+    }
+    ClusterSync();
+    MergeCluster<kDim>(own, count, TileOutput<kDim>(args, s));
+    ClusterSync();
   }
   if (!waited) WaitForEarlierKernels();
 }
@@ -218,15 +288,15 @@ size_t CounterBytes(const AttentionDecodePlan& plan) {
   return (bytes + 15) / 16 * 16;
 }
 
-// Few rows: one block a multiprocessor, with much of a long context under way. More rows: two of them. No more than the
-// longest segment takes.
+// Few rows, unbounded: one block a multiprocessor, with much of a long context under way. Otherwise two of them, or one
+// beside a block of another kernel. No more than the longest segment takes.
 void SizeShared(AttentionDecodePlan& plan, int64_t segment_chunks, const DeviceInfo& device) {
   size_t fixed = 0, slot = 0;
   ForShape(plan.shape, [&]<int kDim, bool kBf16>() {
     fixed = sizeof(Shared<kDim, kBf16>);
     slot = Traits<kDim, kBf16>::kSlotBytes;
   });
-  const int64_t wanted = plan.max_rows <= kDecodeFewRows && plan.shape.is_bf16 ? 8 : 5;
+  const int64_t wanted = plan.max_rows <= kDecodeFewRows && plan.shape.is_bf16 && plan.shape.window == 0 ? 8 : 5;
   const int64_t fit = (device.shared_bytes_per_block - static_cast<int64_t>(fixed)) / static_cast<int64_t>(slot);
   if (fit < kLeastSlots) {
     Throw(ErrorKind::kUnsupported, "attention over head_dim " + std::to_string(plan.shape.head_dim) + ": found " +
@@ -251,42 +321,51 @@ AttentionDecodePlan PlanAttentionDecode(const AttentionDecodeShape& shape, int m
   AttentionDecodePlan plan{.shape = shape, .max_rows = max_rows};
   const int tiles = shape.kv_heads * HeadTiles(shape), chunk = ChunkPositions(shape.head_dim);
   const bool few = max_rows <= kDecodeFewRows;
+  plan.clusters = device.compute_major >= 9 && shape.window > 0 && shape.window <= kClusterWindow;
   // Few rows: enough segments to keep the whole device busy with one row. More rows do that by themselves.
-  const int wanted = std::max(1, std::min(few ? kMaxSegments : 16, device.multiprocessors / tiles));
+  const int wanted = plan.clusters ? kCluster : std::min(few ? kMaxSegments : 16, device.multiprocessors / tiles);
   const int64_t seen = shape.window == 0 ? max_positions : std::min<int64_t>(max_positions, shape.window);
   const int64_t chunks = (seen + chunk - 2) / chunk + 1;  // at most
-  plan.max_segments =
-      static_cast<int>(std::clamp<int64_t>(chunks * chunk / kSegmentPositions, 1, std::min(wanted, kMaxSegments)));
+  plan.max_segments = static_cast<int>(std::clamp<int64_t>(chunks * chunk / kSegmentPositions, 1, std::max(1, wanted)));
   SizeShared(plan, (chunks + plan.max_segments - 1) / plan.max_segments, device);
-  const int64_t items = int64_t{max_rows} * tiles * plan.max_segments;
-  plan.grid = static_cast<unsigned>(std::min<int64_t>(items, int64_t{few ? 1 : 2} * device.multiprocessors));
-  plan.workspace_bytes = CounterBytes(plan) + static_cast<size_t>(items) *
-                                                  static_cast<size_t>(kTileHeads * (shape.head_dim + 2)) *
-                                                  sizeof(float);
+  const int64_t items = int64_t{max_rows} * tiles * (plan.clusters ? kCluster : plan.max_segments);
+  const int64_t blocks = int64_t{few && !plan.clusters ? 1 : 2} * device.multiprocessors;
+  plan.grid = static_cast<unsigned>(std::min(items, std::max<int64_t>(kCluster, blocks / kCluster * kCluster)));
+  if (!plan.clusters) {
+    const size_t partial = static_cast<size_t>(kTileHeads * (shape.head_dim + 2)) * sizeof(float);
+    plan.workspace_bytes = CounterBytes(plan) + static_cast<size_t>(items) * partial;
+  }
   return plan;
 }
 
 void AttentionDecode(gpuStream stream, const AttentionDecodePlan& plan, const AttentionDecodeArgs& args,
                      bool dependent) {
   using namespace decode;
-  KernelArgs kernel_args{
-      .a = args,
-      .heads = plan.shape.heads,
-      .kv_heads = plan.shape.kv_heads,
-      .head_tiles = HeadTiles(plan.shape),
-      .window = plan.shape.window,
-      .max_segments = plan.max_segments,
-      .slots = plan.ring_slots,
-      .counters = static_cast<uint32_t*>(args.workspace),
-      .partials = reinterpret_cast<float*>(static_cast<std::byte*>(args.workspace) + CounterBytes(plan))};
+  KernelArgs kernel_args{.a = args,
+                         .heads = plan.shape.heads,
+                         .kv_heads = plan.shape.kv_heads,
+                         .head_tiles = HeadTiles(plan.shape),
+                         .max_rows = plan.max_rows,
+                         .window = plan.shape.window,
+                         .max_segments = plan.max_segments,
+                         .slots = plan.ring_slots,
+                         .counters = nullptr,
+                         .partials = nullptr};
+  if (!plan.clusters) {
+    auto* workspace = static_cast<std::byte*>(args.workspace);
+    kernel_args.counters = reinterpret_cast<uint32_t*>(workspace);
+    kernel_args.partials = reinterpret_cast<float*>(workspace + CounterBytes(plan));
+  }
   kernel_args.a.cache.is_bf16 = plan.shape.is_bf16;
   LaunchShape shape;
   shape.grid_x = plan.grid;
   shape.block = kThreads;
   shape.shared_bytes = plan.shared_bytes;
   shape.dependent = dependent;
+  shape.cluster = plan.clusters ? kCluster : 1;
   ForShape(plan.shape, [&]<int kDim, bool kBf16>() {
-    Launch("attention_decode", AttentionDecodeKernel<kDim, kBf16>, shape, stream, kernel_args);
+    const auto kernel = plan.clusters ? AttentionDecodeClusterKernel<kDim, kBf16> : AttentionDecodeKernel<kDim, kBf16>;
+    Launch("attention_decode", kernel, shape, stream, kernel_args);
   });
 }
 

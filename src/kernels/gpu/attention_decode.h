@@ -23,15 +23,16 @@ struct AttentionDecodePlan {
   int max_rows = 0;
   int max_segments = 0;  // a row's context is cut into at most so many parts that are computed apart
   int ring_slots = 0;
+  bool clusters = false;  // merged through shared memory instead of the workspace
   unsigned grid = 0;
   size_t shared_bytes = 0;
-  size_t workspace_bytes = 0;
+  size_t workspace_bytes = 0;  // 0 with clusters
 };
 
 // Rows in a step of the few-rows kind: plans for up to so many rows cut the context alike.
 inline constexpr int kDecodeFewRows = 8;
 // The most rows of a plan.
-inline constexpr int kDecodeMaxRows = 512;
+inline constexpr int kDecodeMaxRows = 256;
 
 // `max_positions`: bound of position + 1. Throws Error: kInvalidArgument for a shape that is not supported,
 // kUnsupported for a device with too little shared memory.

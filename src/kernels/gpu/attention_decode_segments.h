@@ -12,6 +12,8 @@ namespace lapidary::gpu::decode {
 
 inline constexpr int kWarps = 8, kThreads = 32 * kWarps;
 inline constexpr int kTileHeads = 8;
+inline constexpr int kCluster = kTileHeads;   // blocks: each merges one head
+inline constexpr int kClusterWindow = 1024;   // up to which a cluster takes a whole context
 inline constexpr int kSegmentPositions = 64;  // at least, where there are so many
 // Up to so many segments are merged at once, more of them in groups of at most kGroupSegments first.
 inline constexpr int kMergeAtOnce = 16, kGroupSegments = 12, kMaxGroups = 32;
@@ -26,7 +28,7 @@ constexpr int ChunkPositions(int head_dim) { return head_dim >= 512 ? 16 : 32; }
 struct KernelArgs {
   AttentionDecodeArgs a;
   int heads, kv_heads, head_tiles;  // head_tiles: of one K/V head
-  int window, max_segments, slots;
+  int max_rows, window, max_segments, slots;
   uint32_t* counters;  // [rows, kv_heads * head_tiles, kCounters]
   float* partials;     // [rows, kv_heads * head_tiles, max_segments] results of segments
 };
@@ -52,6 +54,12 @@ struct Traits {
   static constexpr int kQueryStride = kDim + 8;                       // of the query's terms in shared memory
 };
 
+// The step's rows in shared memory.
+struct StepShared {
+  int positions[kDecodeMaxRows], sequences[kDecodeMaxRows];
+  int items_before[kDecodeMaxRows + 1];  // segments of all tiles of the rows before each row
+};
+
 // Shared memory besides the ring.
 template <int kDim, bool kBf16>
 struct Shared {
@@ -61,7 +69,7 @@ struct Shared {
   alignas(16) float scores[2][T::kScores];
   float merge_weight[kMaxGroups][kTileHeads];
   float merge_max[kTileHeads], merge_sum[kTileHeads];
-  int items_before[kDecodeMaxRows + 1];
+  StepShared step;
   uint32_t is_last;
 };
 
@@ -86,59 +94,77 @@ __device__ __forceinline__ int SegmentCount(const KernelArgs& args, int position
   return count < 1 ? 1 : (count > args.max_segments ? args.max_segments : count);
 }
 
-// Fills items_before [rows + 1], the segments of all tiles of the rows before each; returns how many there are.
+// Fills positions and sequences; returns the number of rows. All loads are under way at once.
+__device__ __forceinline__ int LoadStep(const KernelArgs& args, StepShared* step) {
+  for (int r = static_cast<int>(threadIdx.x); r < args.max_rows; r += kThreads) {
+    step->positions[r] = args.a.rows.positions[r];
+    step->sequences[r] = args.a.rows.sequences[r];
+  }
+  const int rows = *args.a.rows.count;
+  __syncthreads();
+  return rows;
+}
+
+// Fills items_before; returns how many items there are.
 template <int kChunk>
-__device__ __forceinline__ int CountItems(const KernelArgs& args, int rows, int* items_before) {
+__device__ __forceinline__ int CountItems(const KernelArgs& args, int rows, StepShared* step) {
   if (WarpIndex() == 0) {
     const int lane = static_cast<int>(LaneIndex()), per_lane = (rows + 31) / 32;
     const int begin = lane * per_lane, end = begin + per_lane < rows ? begin + per_lane : rows;
     int sum = 0;
     for (int r = begin; r < end; ++r) {
-      sum += args.kv_heads * args.head_tiles * SegmentCount<kChunk>(args, args.a.rows.positions[r]);
-      items_before[r + 1] = sum;
+      sum += args.kv_heads * args.head_tiles * SegmentCount<kChunk>(args, step->positions[r]);
+      step->items_before[r + 1] = sum;
     }
     int total = sum;  // of the lanes up to this one
     for (int delta = 1; delta < 32; delta *= 2) {
       const int other = WarpShuffleUp(total, delta);
       if (lane >= delta) total += other;
     }
-    for (int r = begin; r < end; ++r) items_before[r + 1] += total - sum;
-    if (lane == 0) items_before[0] = 0;
+    for (int r = begin; r < end; ++r) step->items_before[r + 1] += total - sum;
+    if (lane == 0) step->items_before[0] = 0;
   }
   __syncthreads();
-  return items_before[rows];
+  return step->items_before[rows];
+}
+
+// Segment `index` of `count` of a row and tile.
+template <int kChunk>
+__device__ __forceinline__ Segment SegmentAt(const KernelArgs& args, const StepShared* step, int row, int tile,
+                                             int index, int count) {
+  Segment s;
+  s.row = row;
+  s.kv_head = tile / args.head_tiles;
+  s.head_tile = tile % args.head_tiles;
+  s.index = index;
+  s.count = count;
+  s.position = step->positions[row];
+  s.first = FirstVisible(s.position, args.window);
+  const int sequence = step->sequences[row];
+  s.old_end = s.position;
+  for (int r = row; r > 0 && step->sequences[r - 1] == sequence; --r) --s.old_end;
+  const int chunk = s.first / kChunk, chunks = s.position / kChunk - chunk + 1;
+  s.begin = chunk + index * chunks / count;
+  s.end = chunk + (index + 1) * chunks / count;
+  s.blocks = args.a.cache.blocks + static_cast<int64_t>(sequence) * args.a.cache.max_blocks -
+             args.a.cache.first_block[sequence];
+  return s;
 }
 
 template <int kChunk>
-__device__ __forceinline__ Segment FindSegment(const KernelArgs& args, int rows, const int* items_before, int item) {
+__device__ __forceinline__ Segment FindSegment(const KernelArgs& args, int rows, const StepShared* step, int item) {
   int row = 0;
   for (int end = rows; end - row > 1;) {
     const int middle = (row + end) / 2;
-    if (items_before[middle] <= item) {
+    if (step->items_before[middle] <= item) {
       row = middle;
     } else {
       end = middle;
     }
   }
-  Segment s;
-  s.row = row;
-  const int tiles = args.kv_heads * args.head_tiles, at = item - items_before[row];
-  s.count = (items_before[row + 1] - items_before[row]) / tiles;
-  s.index = at % s.count;
-  const int tile = at / s.count;
-  s.kv_head = tile / args.head_tiles;
-  s.head_tile = tile % args.head_tiles;
-  s.position = args.a.rows.positions[row];
-  s.first = FirstVisible(s.position, args.window);
-  const int sequence = args.a.rows.sequences[row];
-  s.old_end = s.position;
-  for (int r = row; r > 0 && args.a.rows.sequences[r - 1] == sequence; --r) --s.old_end;
-  const int chunk = s.first / kChunk, chunks = s.position / kChunk - chunk + 1;
-  s.begin = chunk + s.index * chunks / s.count;
-  s.end = chunk + (s.index + 1) * chunks / s.count;
-  s.blocks = args.a.cache.blocks + static_cast<int64_t>(sequence) * args.a.cache.max_blocks -
-             args.a.cache.first_block[sequence];
-  return s;
+  const int at = item - step->items_before[row], tiles = args.kv_heads * args.head_tiles;
+  const int count = (step->items_before[row + 1] - step->items_before[row]) / tiles;
+  return SegmentAt<kChunk>(args, step, row, at / count, at % count, count);
 }
 
 // Slots in shared memory through which the chunks of a segment pass: keys, values, keys, ... Copy i is group i of every
@@ -155,6 +181,12 @@ struct Ring {
   __device__ __forceinline__ void Fill(const KernelArgs& args, const Segment& s, int released, int end) {
     const int stop = 2 * (end - s.begin) < released + count ? 2 * (end - s.begin) : released + count;
     while (issued < stop) Issue(args, s);
+  }
+
+  // The chunks that no kernel of this step writes, while there is room.
+  __device__ __forceinline__ void FillOld(const KernelArgs& args, const Segment& s) {
+    const int old_chunks = s.old_end / T::kChunk;
+    Fill(args, s, 0, old_chunks < s.end ? old_chunks : s.end);
   }
 
   __device__ __forceinline__ void Issue(const KernelArgs& args, const Segment& s) {

@@ -20,11 +20,13 @@ __device__ __forceinline__ void LoadQuery(const KernelArgs& args, const Segment&
   Vector x{};
   if (head < group) {
     x.Load(args.a.q, s.row, (s.kv_head * group + head) * kDim);
+    typename Vector::Angles angles;
+    angles.Load(args.a.rope, s.row);  // before the norm waits for x
     x.Norm(args.a.eps);
     Vector w;
     w.Load(weight);
     x.Multiply(w);
-    x.Rotate(args.a.rope, s.row);
+    x.Rotate(angles);
   }
   uint16_t* hi = query + WarpIndex() * kStride;
   uint16_t* lo = hi + kTileHeads * kStride;

@@ -83,16 +83,30 @@ struct HeadVector {
     }
   }
 
-  __device__ __forceinline__ void Rotate(const RopeTableView& rope, int row) {
-    const float* cos = rope.cos + static_cast<int64_t>(row) * rope.pairs;
-    const float* sin = rope.sin + static_cast<int64_t>(row) * rope.pairs;
+  // The angles' cosines and sines of the elements in `low`; pairs that are not rotated have angle 0.
+  struct Angles {
+    Wide cos[kLoads], sin[kLoads];
+
+    __device__ __forceinline__ void Load(const RopeTableView& rope, int row) {
+      const int64_t begin = static_cast<int64_t>(row) * rope.pairs;
+#pragma unroll
+      for (int i = 0; i < kLoads; ++i) {
+#pragma unroll
+        for (int j = 0; j < kWide; ++j) {
+          const int pair = Index(i) + j;
+          cos[i].v[j] = pair < rope.pairs ? rope.cos[begin + pair] : 1.0f;
+          sin[i].v[j] = pair < rope.pairs ? rope.sin[begin + pair] : 0.0f;
+        }
+      }
+    }
+  };
+
+  __device__ __forceinline__ void Rotate(const Angles& angles) {
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
 #pragma unroll
       for (int j = 0; j < kWide; ++j) {
-        const int pair = Index(i) + j;
-        if (pair >= rope.pairs) continue;
-        const float a = low[i].v[j], b = high[i].v[j], c = cos[pair], s = sin[pair];
+        const float a = low[i].v[j], b = high[i].v[j], c = angles.cos[i].v[j], s = angles.sin[i].v[j];
         low[i].v[j] = a * c - b * s;
         high[i].v[j] = b * c + a * s;
       }

@@ -54,10 +54,12 @@ __global__ void __launch_bounds__(kThreads) KvAppendKernel(const KvAppendArgs ar
   const int head = is_v ? vector - args.kv_heads : vector;
   const int sequence = args.rows.sequences[row], position = args.rows.positions[row];
   x.Load(is_v ? args.v : args.k, row, head * kDim);
+  typename HeadVector<kDim>::Angles angles;
+  if (!is_v) angles.Load(args.rope, row);  // before the norm waits for x
   x.Norm(args.eps);
   if (!is_v) {
     x.Multiply(weight);
-    x.Rotate(args.rope, row);
+    x.Rotate(angles);
   }
   const KvCacheView& cache = args.cache;
   const int64_t entry =

@@ -20,8 +20,13 @@ class AttentionDecodeTest : public testing::GpuTest {};
 
 constexpr double kTheta = 10000.0, kEps = 1e-6;
 
-DeviceInfo Device(int multiprocessors) {
-  return {.name = "test", .multiprocessors = multiprocessors, .shared_bytes_per_block = 227 * 1024};
+// With clusters of blocks from compute capability 9 on.
+DeviceInfo Device(int multiprocessors, int compute_major = 9) {
+  DeviceInfo device;
+  device.compute_major = compute_major;
+  device.multiprocessors = multiprocessors;
+  device.shared_bytes_per_block = 227 * 1024;
+  return device;
 }
 
 struct Layer {
@@ -63,10 +68,10 @@ Rows OnlyRow(const AttentionDecodeShape& shape, const Rows& rows, size_t row) {
 // A layer's attention with its workspace, as a backend keeps it.
 class Runner {
  public:
-  Runner(const Layer& layer, int max_rows, int multiprocessors, int64_t max_positions = 131072)
+  Runner(const Layer& layer, int max_rows, int multiprocessors, int compute_major = 9)
       : layer_(layer),
-        plan_(PlanAttentionDecode(layer.shape, max_rows, max_positions, Device(multiprocessors))),
-        workspace_(std::vector<unsigned char>(plan_.workspace_bytes, 0)) {}
+        plan_(PlanAttentionDecode(layer.shape, max_rows, 131072, Device(multiprocessors, compute_major))),
+        workspace_(std::vector<unsigned char>(plan_.workspace_bytes + 1, 0)) {}
 
   std::vector<float> Run(const Rows& rows) const {
     const DeviceArray<float> out(std::vector<float>(rows.positions.size() * Width(layer_.shape), NAN));
@@ -148,9 +153,13 @@ TEST_F(AttentionDecodeTest, OneRowAgreesWithTheReference) {
     for (const bool is_bf16 : {true, false}) {
       shape.is_bf16 = is_bf16;
       const Layer layer = MakeLayer(shape, {{300, 0}});
-      const Runner runner(layer, 1, 132);
-      for (const int32_t position : {0, 15, 63, 64, 130, 299}) {
-        ExpectAgrees(layer, runner, MakeRows(shape, {position}, {0}));
+      for (const int compute_major : {8, 9}) {
+        if (compute_major == 8 && shape.window == 0) continue;
+        const Runner runner(layer, 1, 20, compute_major);
+        EXPECT_EQ(runner.plan().clusters, shape.window > 0 && compute_major == 9);
+        for (const int32_t position : {0, 15, 64, 130, 299}) {
+          ExpectAgrees(layer, runner, MakeRows(shape, {position}, {0}));
+        }
       }
     }
   }
@@ -160,9 +169,22 @@ TEST_F(AttentionDecodeTest, OneRowAgreesWithTheReference) {
 TEST_F(AttentionDecodeTest, FullWindow) {
   const AttentionDecodeShape shape{8, 1, 256, 512};
   const Layer layer = MakeLayer(shape, {{777, 4}});
-  const Runner runner(layer, 8, 132);
-  EXPECT_EQ(runner.plan().max_segments, 8);
-  ExpectAgrees(layer, runner, MakeRows(shape, {775, 776}, {0, 0}));
+  for (const int compute_major : {8, 9}) {
+    const Runner runner(layer, 8, 132, compute_major);
+    EXPECT_EQ(runner.plan().max_segments, 8);
+    ExpectAgrees(layer, runner, MakeRows(shape, {775, 776}, {0, 0}));
+  }
+}
+
+// A window that is wider than a cluster takes, and one at the bound.
+TEST_F(AttentionDecodeTest, WideWindows) {
+  for (const int32_t window : {1024, 1025}) {
+    const AttentionDecodeShape shape{4, 2, 32, window};
+    const Layer layer = MakeLayer(shape, {{1500, 7}});
+    const Runner runner(layer, 2, 60);
+    EXPECT_EQ(runner.plan().clusters, window == 1024);
+    ExpectAgrees(layer, runner, MakeRows(shape, {1498, 1499}, {0, 0}));
+  }
 }
 
 // Enough segments that they are merged in groups.
@@ -191,8 +213,8 @@ TEST_F(AttentionDecodeTest, RowsOfSeveralSequences) {
   for (const AttentionDecodeShape& shape : {AttentionDecodeShape{8, 1, 64, 0}, {8, 2, 32, 70}}) {
     const Layer layer = MakeLayer(shape, {{40, 0}, {400, 0}, {200, 0}, {1, 0}});
     const Rows rows = MakeRows(shape, {37, 38, 39, 399, 199, 0}, {0, 0, 0, 1, 2, 3});
-    ExpectAgrees(layer, Runner(layer, 8, 132), rows);
-    ExpectAgrees(layer, Runner(layer, 64, 132), rows);
+    ExpectAgrees(layer, Runner(layer, 8, 40), rows);
+    ExpectAgrees(layer, Runner(layer, 64, 40), rows);
     ExpectAgrees(layer, Runner(layer, 8, 3), rows);  // fewer blocks than segments
   }
 }
@@ -225,14 +247,17 @@ TEST_F(AttentionDecodeTest, BitsDependOnNoOtherRow) {
        {AttentionDecodeShape{8, 1, 256, 130}, {8, 1, 512, 0, false}, {4, 2, 64, 0}, {2, 1, 32, 0}}) {
     const Layer layer = MakeLayer(shape, {{250, 0}, {1400, 0}});
     const Rows rows = MakeRows(shape, {1397, 1398, 1399, 243, 244, 245, 246, 247}, {1, 1, 1, 0, 0, 0, 0, 0});
-    const Runner together(layer, 8, 20), alone(layer, 1, 20);
-    const std::vector<float> found = together.Run(rows);
-    EXPECT_EQ(together.Run(rows), found);
-    for (size_t r = 0; r < 8; ++r) {
-      EXPECT_EQ(std::memcmp(alone.Run(OnlyRow(shape, rows, r)).data(), found.data() + r * Width(shape),
-                            Width(shape) * sizeof(float)),
-                0)
-          << shape.head_dim << " row " << r;
+    for (const int compute_major : {8, 9}) {
+      if (compute_major == 8 && shape.window == 0) continue;
+      const Runner together(layer, 8, 20, compute_major), alone(layer, 1, 20, compute_major);
+      const std::vector<float> found = together.Run(rows);
+      EXPECT_EQ(together.Run(rows), found);
+      for (size_t r = 0; r < 8; ++r) {
+        EXPECT_EQ(std::memcmp(alone.Run(OnlyRow(shape, rows, r)).data(), found.data() + r * Width(shape),
+                              Width(shape) * sizeof(float)),
+                  0)
+            << shape.head_dim << " row " << r;
+      }
     }
   }
 }
