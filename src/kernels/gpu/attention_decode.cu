@@ -282,12 +282,6 @@ int HeadTiles(const AttentionDecodeShape& shape) {
   return (shape.heads / shape.kv_heads + kTileHeads - 1) / kTileHeads;
 }
 
-size_t CounterBytes(const AttentionDecodePlan& plan) {
-  const size_t bytes = static_cast<size_t>(plan.max_rows) *
-                       static_cast<size_t>(plan.shape.kv_heads * HeadTiles(plan.shape)) * kCounters * sizeof(uint32_t);
-  return (bytes + 15) / 16 * 16;
-}
-
 // Few rows, unbounded: one block a multiprocessor, with much of a long context under way. Otherwise two of them, or one
 // beside a block of another kernel. No more than the longest segment takes.
 void SizeShared(AttentionDecodePlan& plan, int64_t segment_chunks, const DeviceInfo& device) {
@@ -318,8 +312,14 @@ AttentionDecodePlan PlanAttentionDecode(const AttentionDecodeShape& shape, int m
     Throw(ErrorKind::kInvalidArgument, "rows of attention_decode: found " + std::to_string(max_rows) +
                                            ", wanted 1 to " + std::to_string(kDecodeMaxRows));
   }
+  const int tiles = shape.kv_heads * HeadTiles(shape);
+  if (int64_t{max_rows} * tiles > kMaxTiles) {
+    Throw(ErrorKind::kUnsupported, "K/V heads of attention_decode: found " + std::to_string(shape.kv_heads) + " with " +
+                                       std::to_string(max_rows) + " rows, wanted at most " +
+                                       std::to_string(kMaxTiles / max_rows));
+  }
   AttentionDecodePlan plan{.shape = shape, .max_rows = max_rows};
-  const int tiles = shape.kv_heads * HeadTiles(shape), chunk = ChunkPositions(shape.head_dim);
+  const int chunk = ChunkPositions(shape.head_dim);
   const bool few = max_rows <= kDecodeFewRows;
   plan.clusters = device.compute_major >= 9 && shape.window > 0 && shape.window <= kClusterWindow;
   // Few rows: enough segments to keep the whole device busy with one row. More rows do that by themselves.
@@ -333,7 +333,7 @@ AttentionDecodePlan PlanAttentionDecode(const AttentionDecodeShape& shape, int m
   plan.grid = static_cast<unsigned>(std::min(items, std::max<int64_t>(kCluster, blocks / kCluster * kCluster)));
   if (!plan.clusters) {
     const size_t partial = static_cast<size_t>(kTileHeads * (shape.head_dim + 2)) * sizeof(float);
-    plan.workspace_bytes = CounterBytes(plan) + static_cast<size_t>(items) * partial;
+    plan.workspace_bytes = kCounterBytes + static_cast<size_t>(items) * partial;
   }
   return plan;
 }
@@ -354,7 +354,7 @@ void AttentionDecode(gpuStream stream, const AttentionDecodePlan& plan, const At
   if (!plan.clusters) {
     auto* workspace = static_cast<std::byte*>(args.workspace);
     kernel_args.counters = reinterpret_cast<uint32_t*>(workspace);
-    kernel_args.partials = reinterpret_cast<float*>(workspace + CounterBytes(plan));
+    kernel_args.partials = reinterpret_cast<float*>(workspace + kCounterBytes);
   }
   kernel_args.a.cache.is_bf16 = plan.shape.is_bf16;
   LaunchShape shape;

@@ -35,7 +35,7 @@ inline constexpr int kDecodeFewRows = 8;
 inline constexpr int kDecodeMaxRows = 256;
 
 // `max_positions`: bound of position + 1. Throws Error: kInvalidArgument for a shape that is not supported,
-// kUnsupported for a device with too little shared memory.
+// kUnsupported for a device with too little shared memory, or for too many K/V heads.
 AttentionDecodePlan PlanAttentionDecode(const AttentionDecodeShape& shape, int max_rows, int64_t max_positions,
                                         const DeviceInfo& device);
 
@@ -45,10 +45,10 @@ struct AttentionDecodeArgs {
   const float* q_weight = nullptr;  // [head_dim] of the norm of q
   float eps = 0;
   RopeTableView rope = {};
-  StepRowsView rows = {};
+  StepRowsView rows = {};  // with room for max_rows, or for as many as there are where max_rows > kDecodeFewRows
   KvCacheView cache = {};  // holds the keys and values of the step's rows too
   RowOutput out = {};      // [rows, heads * head_dim]
-  // plan.workspace_bytes, all zero before the first use. Launches in one stream may share it.
+  // plan.workspace_bytes, all zero before the first use. Launches in one stream may share it, of different plans too.
   void* workspace = nullptr;
 };
 

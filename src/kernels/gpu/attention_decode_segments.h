@@ -18,6 +18,9 @@ inline constexpr int kSegmentPositions = 64;  // at least, where there are so ma
 // Up to so many segments are merged at once, more of them in groups of at most kGroupSegments first.
 inline constexpr int kMergeAtOnce = 16, kGroupSegments = 12, kMaxGroups = 32;
 inline constexpr int kCounters = kMaxGroups + 1;  // of a tile: one for each group, one for all
+// Every plan has its counters in the same place, so that none writes results where another one counts.
+inline constexpr int64_t kMaxTiles = 8192;  // rows * K/V heads * tiles of heads
+inline constexpr size_t kCounterBytes = sizeof(uint32_t) * kMaxTiles * kCounters;
 inline constexpr int kMaxSegments = kMaxGroups * kGroupSegments;
 // The ring holds the keys and values of a chunk and those of the next one at once.
 inline constexpr int kLeastSlots = 4;
@@ -94,13 +97,13 @@ __device__ __forceinline__ int SegmentCount(const KernelArgs& args, int position
   return count < 1 ? 1 : (count > args.max_segments ? args.max_segments : count);
 }
 
-// Fills positions and sequences; returns the number of rows. All loads are under way at once.
+// Fills positions and sequences; returns the number of rows. For few rows, all loads are under way at once.
 __device__ __forceinline__ int LoadStep(const KernelArgs& args, StepShared* step) {
-  for (int r = static_cast<int>(threadIdx.x); r < args.max_rows; r += kThreads) {
+  const int rows = *args.a.rows.count, loaded = args.max_rows <= kDecodeFewRows ? args.max_rows : rows;
+  for (int r = static_cast<int>(threadIdx.x); r < loaded; r += kThreads) {
     step->positions[r] = args.a.rows.positions[r];
     step->sequences[r] = args.a.rows.sequences[r];
   }
-  const int rows = *args.a.rows.count;
   __syncthreads();
   return rows;
 }

@@ -71,7 +71,10 @@ class Runner {
   Runner(const Layer& layer, int max_rows, int multiprocessors, int compute_major = 9)
       : layer_(layer),
         plan_(PlanAttentionDecode(layer.shape, max_rows, 131072, Device(multiprocessors, compute_major))),
-        workspace_(std::vector<unsigned char>(plan_.workspace_bytes + 1, 0)) {}
+        own_workspace_(std::vector<unsigned char>(plan_.workspace_bytes + 1, 0)),
+        workspace_(own_workspace_.data()) {}
+
+  void ShareWorkspace(const Runner& other) { workspace_ = other.workspace_; }
 
   std::vector<float> Run(const Rows& rows) const {
     const DeviceArray<float> out(std::vector<float>(rows.positions.size() * Width(layer_.shape), NAN));
@@ -91,7 +94,7 @@ class Runner {
                      .rows = device.View(),
                      .cache = layer_.cache.View(),
                      .out = out,
-                     .workspace = workspace_.data()},
+                     .workspace = workspace_},
                     true);
     Synchronize(gpuStream{});
   }
@@ -100,7 +103,8 @@ class Runner {
  private:
   const Layer& layer_;
   AttentionDecodePlan plan_;
-  DeviceArray<unsigned char> workspace_;
+  DeviceArray<unsigned char> own_workspace_;
+  unsigned char* workspace_;
 };
 
 std::vector<double> Reference(const Layer& layer, const Rows& rows, size_t row) {
@@ -283,6 +287,21 @@ TEST_F(AttentionDecodeTest, TermsInAndOut) {
   }
 }
 
+// Layers of different kinds use one workspace in turn.
+TEST_F(AttentionDecodeTest, PlansShareTheWorkspace) {
+  const AttentionDecodeShape shape{8, 1, 64, 0}, other_shape{8, 4, 32, 0};
+  const Layer layer = MakeLayer(shape, {{600, 0}}), other_layer = MakeLayer(other_shape, {{600, 0}});
+  const Rows rows = MakeRows(shape, {598, 599}, {0, 0}), other_rows = MakeRows(other_shape, {598, 599}, {0, 0});
+  const Runner many(layer, 64, 132);
+  Runner few(other_layer, 8, 132);
+  ASSERT_LE(few.plan().workspace_bytes, many.plan().workspace_bytes);
+  few.ShareWorkspace(many);
+  for (int i = 0; i < 2; ++i) {
+    ExpectAgrees(layer, many, rows);
+    ExpectAgrees(other_layer, few, other_rows);
+  }
+}
+
 TEST_F(AttentionDecodeTest, NoRows) {
   const AttentionDecodeShape shape{4, 1, 32, 0};
   const Layer layer = MakeLayer(shape, {{4, 0}});
@@ -320,6 +339,7 @@ TEST_F(AttentionDecodeTest, RefusesWhatItCannotDo) {
   EXPECT_EQ(kind_of({8, 1, 96, 0}, 8, 227 * 1024), ErrorKind::kInvalidArgument);
   EXPECT_EQ(kind_of({8, 1, 256, 0}, kDecodeMaxRows + 1, 227 * 1024), ErrorKind::kInvalidArgument);
   EXPECT_EQ(kind_of({8, 1, 512, 0, false}, 8, 99 * 1024), ErrorKind::kUnsupported);
+  EXPECT_EQ(kind_of({64, 64, 64, 0}, 256, 227 * 1024), ErrorKind::kUnsupported);
 }
 
 }  // namespace

@@ -41,9 +41,9 @@ inline DeviceRows MakeRows(const std::vector<int32_t>& positions, const std::vec
       sin.push_back(static_cast<float>(std::sin(angle)));
     }
   }
-  // Behind the rows there is room, and rubbish.
+  // Room for few rows at least, with rubbish in it.
   const auto with_room = [](std::vector<int32_t> values) {
-    values.resize(256, 0x7ffffff0);
+    values.resize(std::max<size_t>(8, values.size()), 0x7ffffff0);
     return DeviceArray<int32_t>(values);
   };
   return {DeviceArray<int32_t>(std::vector<int32_t>{static_cast<int32_t>(positions.size())}),
