@@ -253,6 +253,7 @@ __global__ void __launch_bounds__(kThreads, 2) AttentionDecodeClusterKernel(cons
     }
     ClusterSync();
     MergeCluster<kDim>(own, count, TileOutput<kDim>(args, s));
+    WarpSync();
     ClusterSync();
   }
   if (!waited) WaitForEarlierKernels();
