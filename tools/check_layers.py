@@ -10,6 +10,8 @@ import re
 import sys
 from pathlib import Path
 
+from breaches import main as run
+
 SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 EXTERNAL = ("hwy/",)  # Highway's own way is quotes
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
@@ -115,15 +117,5 @@ def check(root):
     return breaches
 
 
-def main():
-    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent
-    try:
-        breaches = check(root)
-    except (OSError, ValueError) as error:
-        breaches = [str(error)]
-    print("\n".join(breaches), end="\n" if breaches else "")
-    return 1 if breaches else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(check))

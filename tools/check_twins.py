@@ -10,6 +10,8 @@ source without a test, test without a source (cross-cutting folders apart), and 
 import sys
 from pathlib import Path
 
+from breaches import main as run
+
 # Tests of the whole, not of one source.
 CROSS_CUTTING = {"consistency", "demo", "golden", "install", "tools", "support", "data", "fuzz"}
 
@@ -59,15 +61,5 @@ def check(root):
     return breaches
 
 
-def main():
-    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent
-    try:
-        breaches = check(root)
-    except (OSError, ValueError) as error:
-        breaches = [str(error)]
-    print("\n".join(breaches), end="\n" if breaches else "")
-    return 1 if breaches else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(check))
