@@ -18,16 +18,12 @@
 #include <cstring>
 
 #include "base/dtype.h"
-#include "hwy/cache_control.h"
 #include "hwy/highway.h"
+#include "kernels/cpu/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lapidary::cpu {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
-
-using DF = hn::ScalableTag<float>;
-using VF = hn::Vec<DF>;
 constexpr size_t kLanes = HWY_TARGET == HWY_SCALAR ? 1 : HWY_MAX_BYTES / sizeof(float);
 constexpr size_t kStep = 2 * kLanes;       // columns of one step
 constexpr size_t kDotBlockColumns = 1024;  // keeps a tile's rows in a 32 KB first-level cache
