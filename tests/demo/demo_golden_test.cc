@@ -2,8 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,15 +9,12 @@
 #include "backends/cpu/cpu_backend.h"
 #include "base/json.h"
 #include "base/mapped_file.h"
-#include "checkpoint/tensor_index.h"
 #include "generation/text_generator.h"
+#include "testing/golden_file.h"
 #include "testing/model_runner.h"
 
 namespace lapidary {
 namespace {
-
-constexpr float kLogitTolerance = 2e-3f;
-constexpr double kMargin = 2e-3;  // greedy ids bind up to the first margin below this
 
 std::string DemoFolder() { return LAPIDARY_SOURCE_DIR "/models/demo"; }
 
@@ -29,39 +24,28 @@ using Ids = std::vector<int32_t>;
 
 class DemoModelTest : public testing::Test {
  protected:
+  GoldenFile golden_{TestData("demo_golden.safetensors"), TestData("demo_golden.json")};
   std::unique_ptr<Backend> backend_ = LoadCpuBackend(DemoFolder(), {2}, {});
 };
 
 TEST_F(DemoModelTest, LogitsAreThoseOfTransformers) {
-  const MappedFile file = MappedFile::Open(TestData("demo_golden.safetensors"));
-  const Json prompts = ReadJson("demo_golden.json")["prompts"];
   ModelRunner runner(*backend_, DType::kF32, 1, 1024);
-  size_t compared = 0;
-  for (const StoredTensor& t : ParseSafetensors(file.bytes(), file.path())) {
-    const std::string prompt = t.name.substr(0, t.name.find('.'));
-    std::vector<float> wanted(static_cast<size_t>(t.elements()));
-    std::memcpy(wanted.data(), t.bytes.data(), t.bytes.size());
-    const auto found = runner.Prefill(0, prompts[prompt]["ids"].get<Ids>(),
-                                      {.chunk = 100, .all_logits = prompts[prompt]["logits"] == "all"});
-    EXPECT_THAT(found, testing::Pointwise(testing::FloatNear(kLogitTolerance), wanted)) << prompt;
-    ++compared;
+  EXPECT_FALSE(golden_.Prompts().empty());
+  for (const auto& [name, prompt] : golden_.Prompts().items()) {
+    const auto found =
+        runner.Prefill(0, prompt["ids"].get<Ids>(), {.chunk = 100, .all_logits = prompt["logits"] == "all"});
+    EXPECT_LE(LargestDifference(found, golden_.Tensor(name + ".logits")), kLogitTolerance) << name;
   }
-  EXPECT_EQ(compared, prompts.size());
 }
 
 TEST_F(DemoModelTest, GreedyIdsAreThoseOfTransformers) {
   TextGenerator generator(DemoFolder(), *backend_, {.max_context = 1024});
-  const Json prompts = ReadJson("demo_golden.json")["prompts"];
-  EXPECT_FALSE(prompts.empty());
-  for (const auto& [name, prompt] : prompts.items()) {
-    const auto margins = prompt["margin"].get<std::vector<double>>();
-    auto wanted = prompt["greedy"].get<Ids>();
-    size_t binding = 0;
-    while (binding < margins.size() && margins[binding] >= kMargin) ++binding;
-    ASSERT_GT(binding, 10u) << name;
-    wanted.resize(binding);
+  EXPECT_FALSE(golden_.Prompts().empty());
+  for (const auto& [name, prompt] : golden_.Prompts().items()) {
+    const Ids wanted = BindingIds(prompt);
+    ASSERT_GT(wanted.size(), 10u) << name;
     GenerateOptions options;
-    options.max_new_tokens = static_cast<int64_t>(binding);
+    options.max_new_tokens = static_cast<int64_t>(wanted.size());
     options.ignore_eos = true;
     EXPECT_EQ(generator.GenerateFromIds(prompt["ids"].get<Ids>(), options, {}).ids, wanted) << name;
   }
@@ -95,8 +79,7 @@ TEST_F(DemoModelTest, EndsItsChatTurns) {
 
 // Field report 20: a code from before the window is found again, however the prompt is cut.
 TEST_F(DemoModelTest, FieldReport20RemembersBeyondTheWindow) {
-  const Json golden = ParseJson(ReadFile(TestData("demo_golden.json")), "demo_golden.json");
-  const auto text = golden["prompts"]["long"]["text"].get<std::string>();
+  const auto text = golden_.Prompts()["long"]["text"].get<std::string>();
   for (int64_t chunk : {1, 7, 64, 65, 512}) {
     TextGenerator generator(DemoFolder(), *backend_, {.step_tokens = chunk});
     GenerateOptions options;

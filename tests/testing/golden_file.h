@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <map>
 #include <span>
@@ -40,6 +42,16 @@ class GoldenFile {
   Json meta_;
   std::map<std::string, StoredTensor> tensors_;
 };
+
+// The greedy ids of a prompt that bind: those before the first margin under kGreedyMargin.
+inline std::vector<int32_t> BindingIds(const Json& prompt) {
+  auto ids = prompt["greedy"].get<std::vector<int32_t>>();
+  const auto margins = prompt["margin"].get<std::vector<double>>();
+  size_t binding = 0;
+  while (binding < margins.size() && margins[binding] >= kGreedyMargin) ++binding;
+  ids.resize(std::min(ids.size(), binding));
+  return ids;
+}
 
 // The largest |a - b|; a NaN counts as the largest, different sizes as infinitely far.
 inline float LargestDifference(std::span<const float> a, std::span<const float> b) {
