@@ -1,7 +1,5 @@
 #include <fmt/core.h>
 
-#include <set>
-
 #include "base/error.h"
 #include "checkpoint/tensor_index.h"
 #include "cli/command_line.h"
@@ -76,10 +74,6 @@ Json LayersJson(const ModelPlan& plan) {
   return layers;
 }
 
-struct Totals {
-  int64_t tensors = 0, bytes = 0;
-};
-
 // K/V of one sequence of `ctx` tokens, run alone in steps of 256 rows.
 Json KvJson(const KvLayout& layout, int64_t ctx, DType type) {
   int64_t per_token = 0, bytes = 0;
@@ -92,23 +86,16 @@ Json KvJson(const KvLayout& layout, int64_t ctx, DType type) {
   return {{"bytes_per_token", per_token}, {"bytes_per_sequence", bytes}};
 }
 
-// Lists all tensors and adds up those that `plan` reads and the others.
-Json TensorsJson(const TensorIndex& index, const ModelPlan& plan, Totals& used, Totals& ignored) {
-  std::set<std::string> required;
-  for (const WeightSpec& spec : RequiredWeights(plan)) required.insert(spec.name);
+Json TensorsJson(const TensorIndex& index, const WeightUse& use) {
   Json tensors = Json::array();
-  for (const StoredTensor& tensor : index.tensors()) {
-    const bool is_used = required.contains(tensor.name);
-    const auto bytes = static_cast<int64_t>(tensor.bytes.size());
-    Totals& totals = is_used ? used : ignored;
-    ++totals.tensors;
-    totals.bytes += bytes;
+  for (size_t i = 0; i < index.tensors().size(); ++i) {
+    const StoredTensor& tensor = index.tensors()[i];
     tensors.push_back({{"name", tensor.name},
                        {"dtype", tensor.stored_type},
                        {"shape", tensor.shape},
-                       {"bytes", bytes},
+                       {"bytes", tensor.bytes.size()},
                        {"file", tensor.file},
-                       {"used", is_used}});
+                       {"used", static_cast<bool>(use.is_read[i])}});
   }
   return tensors;
 }
@@ -126,28 +113,23 @@ Json Inspect(const Options& o) {
   const std::string& folder = o.model.folder;
   const ModelPlan plan = MakeModelPlan(LoadConfig(folder));
   const TensorIndex index = TensorIndex::Open(folder);
-  BindWeights(index, plan);  // every tensor is there, of the right type and shape
+  const WeightUse use = SummarizeUse(index, plan);
   const int64_t ctx = Context(plan.config, o.model.ctx);
-  Totals used, ignored;
-  const Json tensors = TensorsJson(index, plan, used, ignored);
   Json files = Json::array();
   for (const MappedFile& file : index.files()) files.push_back({{"path", file.path()}, {"bytes", file.bytes().size()}});
-  const StoredTensor* table = index.Find(plan.config.tensor_prefix + "embed_tokens_per_layer.weight");
-  const int64_t table_bytes =
-      table == nullptr || plan.per_layer_width() == 0 ? 0 : static_cast<int64_t>(table->bytes.size());
   return {{"model", folder},
           {"config", ConfigJson(plan.config)},
           {"layers", LayersJson(plan)},
           {"files", files},
-          {"tensors", tensors},
+          {"tensors", TensorsJson(index, use)},
           {"totals",
-           {{"used", {{"tensors", used.tensors}, {"bytes", used.bytes}}},
-            {"ignored", {{"tensors", ignored.tensors}, {"bytes", ignored.bytes}}}}},
+           {{"used", {{"tensors", use.read_tensors}, {"bytes", use.read_bytes}}},
+            {"ignored", {{"tensors", use.ignored_tensors}, {"bytes", use.ignored_bytes}}}}},
           {"memory",
            {{"ctx", ctx},
-            {"weights_mapped_bytes", used.bytes},
-            {"weights_resident_bytes", used.bytes - table_bytes},
-            {"per_layer_table_bytes", table_bytes},
+            {"weights_mapped_bytes", use.read_bytes},
+            {"weights_resident_bytes", use.read_bytes - use.table_bytes},
+            {"per_layer_table_bytes", use.table_bytes},
             {"kv", {{"f32", KvJson(plan.kv, ctx, DType::kF32)}, {"bf16", KvJson(plan.kv, ctx, DType::kBF16)}}}}}};
 }
 

@@ -45,28 +45,13 @@ void PopulateWeights(const TensorIndex& index, const ModelPlan& plan, const Prog
   }
 }
 
-int64_t MatrixBytes(const cpu::WeightMatrix& w) { return w.rows * w.cols * static_cast<int64_t>(SizeOf(w.dtype)); }
-
-int64_t StepBytes(const ModelPlan& plan, const cpu::PlacedWeights& weights) {
-  int64_t bytes = MatrixBytes(weights.embed_tokens) + MatrixBytes(weights.per_layer_model_projection);
-  for (const cpu::PlacedLayer& w : weights.layers) {
-    for (const cpu::WeightMatrix* m :
-         {&w.q_proj, &w.k_proj, &w.v_proj, &w.o_proj, &w.gate_proj, &w.up_proj, &w.down_proj, &w.router_proj,
-          &w.per_layer_input_gate, &w.per_layer_projection}) {
-      bytes += MatrixBytes(*m);
-    }
-    if (w.experts_down.empty()) continue;
-    bytes += plan.config.top_k_experts * (MatrixBytes(w.experts_gate_up[0]) + MatrixBytes(w.experts_down[0]));
-  }
-  return bytes;
-}
-
 class CpuBackend final : public Backend {
  public:
   CpuBackend(const std::string& folder, const CpuBackendOptions& options, const ProgressFn& progress)
       : plan_(MakeModelPlan(LoadConfig(folder))),
         index_(TensorIndex::Open(folder)),
         weights_(cpu::PlaceWeights(plan_, BindWeights(index_, plan_))),
+        step_bytes_(SummarizeUse(index_, plan_).per_token_bytes),
         pool_(options.threads == 0 ? ThreadPool::DefaultThreads() : options.threads),
         forward_(plan_, weights_, pool_) {
     PopulateWeights(index_, plan_, progress);
@@ -79,7 +64,7 @@ class CpuBackend final : public Backend {
            (pool_.threads() == 1 ? " thread)" : " threads)");
   }
 
-  int64_t WeightBytesPerStep() const override { return StepBytes(plan_, weights_); }
+  int64_t WeightBytesPerStep() const override { return step_bytes_; }
 
   void AllocateKv(const std::array<int32_t, kKvGroups>& blocks, DType type) override {
     CheckKvType(type);
@@ -108,6 +93,7 @@ class CpuBackend final : public Backend {
   ModelPlan plan_;
   TensorIndex index_;
   cpu::PlacedWeights weights_;
+  int64_t step_bytes_;
   ThreadPool pool_;
   cpu::ForwardPass forward_;
   cpu::KvStorage storage_;

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "checkpoint/checkpoint_files.h"
 #include "checkpoint/tensor_index.h"
+#include "model/model_weights.h"
 #include "testing/model_runner.h"
 
 namespace lapidary {
@@ -63,7 +64,16 @@ TEST(CpuBackendTest, ReportsProgressUpToTheTotal) {
   EXPECT_EQ(last, all);
 }
 
-// Everything but norms, scalars and the per-layer table: 2 bytes each, experts as top_k of them.
+// Norms and scalars.
+int64_t VectorBytes(const ModelPlan& plan) {
+  int64_t bytes = 0;
+  for (const WeightSpec& spec : RequiredWeights(plan)) {
+    if (spec.shape.size() == 1) bytes += 2 * spec.shape[0];
+  }
+  return bytes;
+}
+
+// Everything but the per-layer table: 2 bytes each, experts as top_k of them.
 TEST(CpuBackendTest, CountsTheBytesOfAStep) {
   const auto backend = LoadCpuBackend(TestData("moe-mini"), {1}, {});
   const Config& c = backend->plan().config;
@@ -73,7 +83,7 @@ TEST(CpuBackendTest, CountsTheBytesOfAStep) {
     weights += c.hidden_size * (2 * q + kv * (layer.v_is_k ? 1 : 2) + 3 * layer.ffn_width + c.num_experts);
     weights += c.top_k_experts * 3 * c.hidden_size * c.moe_intermediate_size;
   }
-  EXPECT_EQ(backend->WeightBytesPerStep(), 2 * weights);
+  EXPECT_EQ(backend->WeightBytesPerStep(), 2 * weights + VectorBytes(backend->plan()));
 }
 
 TEST(CpuBackendTest, CountsTheOperationsOfAStep) {
@@ -83,7 +93,8 @@ TEST(CpuBackendTest, CountsTheOperationsOfAStep) {
   // One token, one visible position: two operations a weight, and attention over that one position.
   double attention = 0;
   for (const LayerPlan& layer : backend->plan().layers) attention += 4.0 * layer.heads * layer.head_dim;
-  EXPECT_EQ(backend->LastStepFlops(), static_cast<double>(backend->WeightBytesPerStep()) + attention);
+  const int64_t matrices = backend->WeightBytesPerStep() - VectorBytes(backend->plan());
+  EXPECT_EQ(backend->LastStepFlops(), static_cast<double>(matrices) + attention);
 }
 
 TEST(CpuBackendTest, StoppingEarlySavesTheLayersThatWriteNoKv) {
