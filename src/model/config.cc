@@ -218,6 +218,10 @@ RopeParameters ReadRope(const Settings& all, const char* type) {
     if (one.Real("factor", 1.0, 0.0, 1e9) != 1.0) one.Fail(ErrorKind::kUnsupported, "factor", *one.Find("factor"), "1");
   } else if (kind != "default") {
     one.Fail(ErrorKind::kUnsupported, "rope_type", kind, "default or proportional");
+  } else if (one.Real("partial_rotary_factor", 1.0, 0.0, 1.0) !=
+             1.0) {  // the reference turns all pairs whatever it says
+    one.Fail(ErrorKind::kUnsupported, "partial_rotary_factor", *one.Find("partial_rotary_factor"),
+             "1 where rope_type is default");
   }
   const Json* theta = one.Find("rope_theta");
   if (theta == nullptr) Throw(ErrorKind::kCorruptFile, one.where() + ": rope_theta: found none, wanted a number");

@@ -161,7 +161,7 @@ TEST(ConfigTest, GlobalHeadsCountOnlyWhenKeysAreValues) {
 
 TEST(ConfigTest, RopeForms) {
   const Config config = ParseSmallWith(
-      R"({"rope_parameters": {"sliding_attention": {"rope_theta": 500, "partial_rotary_factor": 0.5},
+      R"({"rope_parameters": {"sliding_attention": {"rope_theta": 500, "partial_rotary_factor": 1.0},
                               "full_attention": {"rope_type": "proportional", "rope_theta": 1e6}}})");
   EXPECT_EQ(config.rope_sliding.type, RopeType::kDefault);
   EXPECT_EQ(config.rope_sliding.theta, 500.0);
@@ -224,6 +224,9 @@ TEST(ConfigTest, BadSettingsNameTheKeyFoundAndWanted) {
       {R"({"rope_parameters": {"sliding_attention": {"rope_type": "yarn", "rope_theta": 1e4}, "full_attention": {}}})",
        unsupported,
        {"rope_type: found \"yarn\""}},
+      {R"({"rope_parameters": {"sliding_attention": {"rope_theta": 500, "partial_rotary_factor": 0.5}}})",
+       unsupported,
+       {"partial_rotary_factor: found 0.5"}},
       {R"({"rope_parameters": {"sliding_attention": {}, "full_attention": {}}})", corrupt, {"rope_theta"}},
       {R"({"rope_parameters": {"sliding_attention": {"rope_theta": 0}, "full_attention": {}}})",
        bounds,
