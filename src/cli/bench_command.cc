@@ -23,16 +23,18 @@ struct Options {
   bool json = false;
 };
 
-// What the machine can do, measured before the first test and behind each: a shared machine may change in between, so
+// What the machine can do, measured after a first step and behind each test: a shared machine may change in between, so
 // the medians count.
 class Machine {
  public:
   explicit Machine(Backend& backend) : backend_(backend) {}
 
   void Measure() {
+    ThrowIfInterrupted();
     const MachineRates rates = backend_.MeasureMachine();
     read_bandwidths_.push_back(rates.read_bytes_per_s);
     fma_peaks_.push_back(rates.flops_per_s);
+    ThrowIfInterrupted();
   }
 
   double read_bandwidth() const { return Median(read_bandwidths_); }  // bytes/s
@@ -108,7 +110,6 @@ void RunBench(const Options& o, const CliEnvironment& environment) {
   plan.step_tokens = PrefillChunk(o.prefill_chunk, backend->PreferredStepTokens());
   CheckBenchPlan(plan, backend->plan().config, o.model.ctx);
   Machine machine(*backend);
-  machine.Measure();
   Json results = Json::array();
   {
     ProgressBar bar(ProgressUnit::kTokens);

@@ -17,11 +17,11 @@ int64_t Largest(const std::vector<int64_t>& values) {
 
 class Bench {
  public:
-  Bench(const BenchPlan& plan, Backend& backend, const ProgressFn& progress, const std::function<void()>& after_test)
+  Bench(const BenchPlan& plan, Backend& backend, const ProgressFn& progress, const std::function<void()>& measure)
       : plan_(plan),
         vocab_(backend.plan().vocab()),
         progress_(progress),
-        after_test_(after_test),
+        measure_(measure),
         runner_(backend,
                 {.sequences = static_cast<int>(plan.decode.empty() ? 1 : Largest(plan.batch)),
                  .depth = plan.depth,
@@ -30,6 +30,10 @@ class Bench {
                 plan.kv_type) {}
 
   std::vector<BenchRun> Run() {
+    // Damaged weights are found before anything is measured.
+    runner_.Run(0, ArbitraryIds(1, vocab_, 1), 1, nullptr);
+    runner_.Truncate(0, 0);
+    if (measure_) measure_();
     std::vector<BenchRun> runs;
     for (const int64_t tokens : plan_.prefill) {
       const std::vector<int32_t> ids = ArbitraryIds(tokens, vocab_, 1);
@@ -79,7 +83,7 @@ class Bench {
     run.flops = work.flops;
     std::sort(seconds.begin(), seconds.end());
     const size_t middle = seconds.size() / 2;
-    if (after_test_) after_test_();
+    if (measure_) measure_();
     run.seconds = seconds.size() % 2 ? seconds[middle] : (seconds[middle - 1] + seconds[middle]) / 2;
     return run;
   }
@@ -108,7 +112,7 @@ class Bench {
   const BenchPlan& plan_;
   int64_t vocab_;
   const ProgressFn& progress_;
-  const std::function<void()>& after_test_;
+  const std::function<void()>& measure_;
   DirectRunner runner_;
   const char* stage_ = "warm up";
   int rep_ = 0;
@@ -136,8 +140,8 @@ void CheckBenchPlan(const BenchPlan& plan, const Config& config, int64_t ctx) {
 }
 
 std::vector<BenchRun> RunBenchPlan(const BenchPlan& plan, Backend& backend, const ProgressFn& progress,
-                                   const std::function<void()>& after_test) {
-  return Bench(plan, backend, progress, after_test).Run();
+                                   const std::function<void()>& measure) {
+  return Bench(plan, backend, progress, measure).Run();
 }
 
 }  // namespace lapidary

@@ -7,6 +7,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <new>
+#include <numeric>
+#include <sstream>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "cli/command_line.h"
@@ -49,22 +54,6 @@ void Describe(CLI::App& app, std::string& log_level) {
       "Exit status: 0 done, 1 an error, 2 wrong usage; each error is one line on stderr.");
 }
 
-// Returns true when `run` is to be called; otherwise `status` says how it ended.
-bool Parse(CLI::App& app, int argc, const char* const* argv, int& status) {
-  try {
-    app.parse(argc, argv);
-    return true;
-  } catch (const CLI::Success& request) {  // --help, --version
-    status = app.exit(request);
-    std::fflush(stdout);
-  } catch (const CLI::ParseError& error) {
-    std::string command;
-    for (const CLI::App* chosen : app.get_subcommands()) command += chosen->get_name() + " ";
-    status = Fail(std::string(error.what()) + " (see lapidary " + command + "--help)", kWrongUsage);
-  }
-  return false;
-}
-
 int Run(const std::function<void()>& command) {
   try {
     command();
@@ -78,6 +67,58 @@ int Run(const std::function<void()>& command) {
   } catch (const std::exception& error) {
     return Fail(error.what(), kFailed);
   }
+}
+
+// Insertions, deletions and replacements from one to the other.
+size_t EditDistance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i + 1);
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i] != b[j] ? 1 : 0);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+// What to say when no command was chosen; "" when none was meant.
+std::string UnknownCommand(const CLI::App& app, int argc, const char* const* argv) {
+  int at = 1;
+  while (at < argc && argv[at][0] == '-') at += std::string_view(argv[at]) == "--log-level" ? 2 : 1;
+  if (at >= argc) return "";
+  const std::string found = std::string(argv[at]).substr(0, 40);
+  std::string all, nearest;
+  size_t distance = 3;
+  for (const CLI::App* command : app.get_subcommands({})) {
+    all += (all.empty() ? "" : ", ") + command->get_name();
+    const size_t d = EditDistance(found, command->get_name());
+    if (d < distance) distance = d, nearest = command->get_name();
+  }
+  return "command: found '" + found + "', wanted " + (nearest.empty() ? "one of " + all : nearest + "?");
+}
+
+// Returns true when `run` is to be called; otherwise `status` says how it ended.
+bool Parse(CLI::App& app, int argc, const char* const* argv, int& status) {
+  try {
+    app.parse(argc, argv);
+    return true;
+  } catch (const CLI::Success& request) {  // --help, --version
+    std::ostringstream text;
+    app.exit(request, text, text);
+    status = Run([&] { Print(text.str()); });
+  } catch (const CLI::ParseError& error) {
+    std::string command, what = error.what();
+    if (app.get_subcommands().empty()) {
+      const std::string unknown = UnknownCommand(app, argc, argv);
+      if (!unknown.empty()) what = unknown;
+    }
+    for (const CLI::App* chosen : app.get_subcommands()) command += chosen->get_name() + " ";
+    status = Fail(what + " (see lapidary " + command + "--help)", kWrongUsage);
+  }
+  return false;
 }
 
 }  // namespace

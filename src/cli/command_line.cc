@@ -1,6 +1,8 @@
 #include "cli/command_line.h"
 
 #include <charconv>
+#include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <system_error>
 
@@ -28,9 +30,25 @@ CLI::Validator IntegerIn(int64_t low, int64_t high) {
   return CLI::Validator(check, "");
 }
 
+CLI::Validator NumberThat(bool (*ok)(double), const std::string& wanted) {
+  const auto check = [=](const std::string& text) -> std::string {
+    char* end = nullptr;
+    const double value = std::strtod(text.c_str(), &end);
+    if (!text.empty() && *end == '\0' && std::isfinite(value) && ok(value)) return "";
+    return "found '" + text + "', wanted " + wanted;
+  };
+  return CLI::Validator(check, "");
+}
+
+CLI::Validator NotEmpty(const std::string& wanted) {
+  return CLI::Validator([=](const std::string& text) { return text.empty() ? "found '', wanted " + wanted : ""; }, "");
+}
+
 void AddModelOptions(CLI::App& command, ModelOptions& options, const CliEnvironment& environment) {
   options.folder = environment.demo_model;
-  command.add_option("-m,--model", options.folder, "Model folder (default: the bundled demo model)")->type_name("DIR");
+  command.add_option("-m,--model", options.folder, "Model folder (default: the bundled demo model)")
+      ->type_name("DIR")
+      ->check(NotEmpty("a folder"));
   command.add_option("--device", options.device, "cpu, cuda, or auto: the best there is")
       ->check(CLI::IsMember({"cpu", "cuda", "auto"}));
   AddThreadsOption(command, options.threads);

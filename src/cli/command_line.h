@@ -4,19 +4,13 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <stdexcept>
 #include <string>
 
 #include "base/dtype.h"
 #include "cli/cli.h"
+#include "cli/usage_error.h"
 
 namespace lapidary {
-
-// A command line that no command can make sense of: exit status 2.
-class UsageError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
 
 // What the commands register with. Parsing sets `run` to the chosen command.
 struct CommandLine {
@@ -43,6 +37,10 @@ void AddThreadsOption(CLI::App& command, int& threads);
 void AddModelOptions(CLI::App& command, ModelOptions& options, const CliEnvironment& environment);
 // Refuses what is not a whole number in [low, high]: CLI11 alone wraps and clamps numbers that are too large.
 CLI::Validator IntegerIn(int64_t low, int64_t high);
+// Refuses what is not a finite number that passes `ok`; `wanted` says which do.
+CLI::Validator NumberThat(bool (*ok)(double), const std::string& wanted);
+// Refuses "".
+CLI::Validator NotEmpty(const std::string& wanted);
 void AddPrefillChunkOption(CLI::App& command, int64_t& rows);
 
 // Loads with a progress bar.

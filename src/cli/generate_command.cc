@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "base/error.h"
-#include "base/mapped_file.h"
 #include "cli/command_line.h"
 #include "cli/json_output.h"
 #include "cli/parse_values.h"
@@ -32,14 +31,16 @@ void AddAnswerOptions(CLI::App& command, Options& o) {
       .add_option("-n,--max-tokens", g.max_new_tokens,
                   "Tokens of the answer at most (default 256); -1: until the context is full")
       ->type_name("N")
-      ->check(IntegerIn(std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()));
+      ->check(IntegerIn(-1, std::numeric_limits<int64_t>::max()) &
+              NumberThat([](double n) { return n != 0; }, "not 0"));
   AddSamplingOptions(command, g);
   command.add_option("--logit-bias", o.logit_bias, "Adds V to the logit of token ID; repeatable")
       ->type_name("ID=V")
       ->allow_extra_args(false);
   command.add_option("--stop", g.stop, "The answer ends before this text; repeatable")
       ->type_name("TEXT")
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->check(NotEmpty("a text"));
   command.add_flag("--ignore-eos", g.ignore_eos, "Go on after an end-of-text token");
 }
 
@@ -57,7 +58,7 @@ Prompt ReadPrompt(const Options& o) {
   }
   if (o.prompt_ids) return {ReadIds(*o.prompt_ids, "--prompt-ids"), ""};
   if (o.prompt) return {std::nullopt, *o.prompt};
-  return {std::nullopt, o.prompt_file ? ReadFile(*o.prompt_file) : ReadInput()};
+  return {std::nullopt, o.prompt_file ? ReadStream(*o.prompt_file) : ReadInput()};
 }
 
 const char* NameOf(FinishReason reason) {
@@ -179,6 +180,7 @@ void AddGenerateCommand(CommandLine& line) {
   command.footer(
       "Sampling options that are not given come from the model's generation_config.json, else greedy.\n"
       "Ctrl-C ends the answer where it is, with status 0; a second one ends the program.\n"
+      "finish_reason of --json: stop (an end token or a --stop text), length (-n or the context), cancelled (Ctrl-C).\n"
       "Examples:\n"
       "  lapidary generate \"The capital of France is\"\n"
       "  lapidary generate -m DIR -n 200 --temp 0.8 --top-p 0.95 --seed 7 --stop \"\\n\\n\" \"Once upon a time\"\n"

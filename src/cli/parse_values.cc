@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/mapped_file.h"
+#include "cli/usage_error.h"
 
 namespace lapidary {
 namespace {
@@ -45,6 +46,16 @@ std::vector<int64_t> ParseList(std::string_view text, int64_t least, const std::
   return values;
 }
 
+// What is wrong with a value of the command line itself is wrong usage.
+template <class F>
+auto OfCommandLine(const F& parse) {
+  try {
+    return parse();
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
+}
+
 bool IsNamePart(std::string_view part) {
   return !part.empty() && part != "." && part != ".." &&
          part.find_first_not_of(
@@ -69,16 +80,18 @@ std::vector<int32_t> ParseIds(std::string_view text, const std::string& what) {
 }
 
 std::vector<int32_t> ReadIds(const std::string& text, const std::string& what) {
-  if (!text.starts_with('@')) return ParseIds(text, what);
+  if (!text.starts_with('@')) return OfCommandLine([&] { return ParseIds(text, what); });
   const std::string path = text.substr(1);
   return ParseIds(ReadFile(path), path);
 }
 
 std::vector<int64_t> ParseCounts(std::string_view text, const std::string& what) {
-  return ParseList(text, 1, what, "numbers of at least 1, such as 512,2048");
+  return OfCommandLine([&] { return ParseList(text, 1, what, "numbers of at least 1, such as 512,2048"); });
 }
 
-std::pair<int32_t, double> ParseLogitBias(std::string_view text) {
+namespace {
+
+std::pair<int32_t, double> LogitBias(std::string_view text) {
   const std::string what = "--logit-bias", wanted = "ID=VALUE such as 651=-2.5";
   const size_t equals = text.find('=');
   if (equals == std::string_view::npos) Refuse(what, text, wanted);
@@ -93,11 +106,17 @@ std::pair<int32_t, double> ParseLogitBias(std::string_view text) {
   return {static_cast<int32_t>(id), value};
 }
 
+}  // namespace
+
+std::pair<int32_t, double> ParseLogitBias(std::string_view text) {
+  return OfCommandLine([&] { return LogitBias(text); });
+}
+
 std::string RepositoryName(std::string_view repository) {
   const size_t slash = repository.find('/');
   if (slash == std::string_view::npos || !IsNamePart(repository.substr(0, slash)) ||
       !IsNamePart(repository.substr(slash + 1))) {
-    Refuse("repository", repository, "owner/name such as google/gemma-4-E2B");
+    OfCommandLine([&] { Refuse("repository", repository, "owner/name such as google/gemma-4-E2B"); });
   }
   return std::string(repository.substr(slash + 1));
 }

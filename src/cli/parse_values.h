@@ -8,12 +8,12 @@
 
 namespace lapidary {
 
-// Values of flags. All throw Error kInvalidArgument naming `what`, found and wanted.
+// Values of flags. What is wrong is said with `what`, found and wanted, as a UsageError.
 
-// "2,651,9" or "[2, 651, 9]"; "" is no id. Ids are >= 0.
+// "2,651,9" or "[2, 651, 9]"; "" is no id. Ids are >= 0. Throws Error kInvalidArgument: the text may be from anywhere.
 std::vector<int32_t> ParseIds(std::string_view text, const std::string& what);
 
-// The same, or "@FILE" for a file with such a list.
+// The same, or "@FILE" for a file with such a list, whose faults are an Error.
 std::vector<int32_t> ReadIds(const std::string& text, const std::string& what);
 
 // "512,2048": one or more numbers in [1, 2^31).

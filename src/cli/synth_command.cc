@@ -2,6 +2,7 @@
 #include "base/thread_pool.h"
 #include "cli/command_line.h"
 #include "cli/terminal.h"
+#include "model/config.h"
 #include "synth/synth.h"
 
 namespace lapidary {
@@ -15,6 +16,7 @@ struct Options {
 void RunSynth(const Options& o) {
   CatchInterrupt();
   const std::string config = o.shape.ends_with(".json") ? ReadFile(o.shape, size_t{16} << 20) : SynthShape(o.shape);
+  ParseConfig(config, o.shape);  // so that an error names the file that was given
   ProgressBar bar(ProgressUnit::kBytes);
   const int threads = o.threads == 0 ? ThreadPool::DefaultThreads() : o.threads;
   WriteSynthCheckpoint(config, o.folder, threads, bar.function());

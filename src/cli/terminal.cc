@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 
 #include "base/error.h"
 
@@ -22,10 +23,24 @@ volatile sig_atomic_t interrupted = 0;
 
 void OnInterrupt(int) { interrupted = 1; }
 
+constexpr size_t kMostInput = size_t{1} << 30;
 constexpr int kBarWidth = 24;
 constexpr std::chrono::milliseconds kRedraw(100);
 // Work that is done sooner than this shows no bar.
 constexpr std::chrono::milliseconds kPatience(300);
+
+std::string ReadAll(std::FILE* file, const std::string& name) {
+  std::string text;
+  char buffer[1 << 16];
+  while (true) {
+    const size_t count = std::fread(buffer, 1, sizeof(buffer), file);
+    text.append(buffer, count);
+    if (text.size() > kMostInput) Throw(ErrorKind::kInvalidArgument, name + ": found more than 1 GiB, wanted less");
+    if (count < sizeof(buffer)) break;
+  }
+  if (std::ferror(file)) Throw(ErrorKind::kInvalidArgument, name + ": cannot read: " + std::strerror(errno));
+  return text;
+}
 
 std::string FormatSeconds(double seconds) {
   const int64_t whole = std::llround(seconds);
@@ -41,18 +56,14 @@ void Print(std::string_view text) {
   Throw(ErrorKind::kOutOfMemory, std::string("standard output: cannot write: ") + std::strerror(errno));
 }
 
-std::string ReadInput() {
-  std::string text;
-  char buffer[1 << 16];
-  while (true) {
-    const size_t count = std::fread(buffer, 1, sizeof(buffer), stdin);
-    text.append(buffer, count);
-    if (count < sizeof(buffer)) break;
-  }
-  if (std::ferror(stdin)) {
-    Throw(ErrorKind::kInvalidArgument, std::string("standard input: cannot read: ") + std::strerror(errno));
-  }
-  return text;
+std::string ReadInput() { return ReadAll(stdin, "standard input"); }
+
+std::string ReadStream(const std::string& path) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
+  if (file != nullptr) return ReadAll(file.get(), path);
+  const int code = errno;
+  Throw(code == ENOENT || code == ENOTDIR ? ErrorKind::kNotFound : ErrorKind::kInvalidArgument,
+        "cannot open " + path + ": " + std::strerror(code));
 }
 
 bool InputIsTerminal() { return isatty(STDIN_FILENO) != 0; }

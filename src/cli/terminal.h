@@ -16,8 +16,9 @@ class OutputClosed : public std::exception {};
 // Writes to standard output at once. Throws OutputClosed, or Error kOutOfMemory when it cannot be written.
 void Print(std::string_view text);
 
-// All of standard input.
+// All of standard input, or of a file or pipe; at most 1 GiB. Throws Error kInvalidArgument, kNotFound.
 std::string ReadInput();
+std::string ReadStream(const std::string& path);
 bool InputIsTerminal();
 bool OutputIsTerminal();
 

@@ -1,6 +1,9 @@
 // lapidary bench, on a tiny checkpoint.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
 
 #include "base/json.h"
 #include "run_program.h"
@@ -37,11 +40,24 @@ TEST(BenchCommand, JsonHasEveryFieldOfTheContract) {
 
 TEST(BenchCommand, RefusesWhatCannotBeMeasured) {
   const std::string mini = DataFolder("e2b-mini");
-  ExpectError(RunProgram({"bench", "-m", mini, "-p", "x"}), 1, "-p");
-  ExpectError(RunProgram({"bench", "-m", mini, "-b", "0"}), 1, "-b");
+  ExpectError(RunProgram({"bench", "-m", mini, "-p", "x"}), 2, "-p");
+  ExpectError(RunProgram({"bench", "-m", mini, "-b", "0"}), 2, "-b");
   ExpectError(RunProgram({"bench", "-m", mini, "-p", "0", "-n", "0"}), 1, "no test");
   ExpectError(RunProgram({"bench", "-m", mini, "-p", "16", "-n", "1", "--depth", "5000"}), 1, "4096");
   ExpectError(RunProgram({"bench", "-m", mini, "-p", "0", "-n", "1", "-b", "100000"}), 1, "-b");
+}
+
+// Ctrl-C is noticed between two steps, so long before the test is over.
+TEST(BenchCommand, EndsAtCtrlC) {
+  const std::string line = std::string("timeout --preserve-status -s INT 2 ") + LAPIDARY_PROGRAM + " bench -m " +
+                           DataFolder("e2b-mini") + " -p 0 -n 4000 --reps 1000 --threads 1 2>&1";
+  std::FILE* program = popen(line.c_str(), "r");
+  ASSERT_NE(program, nullptr);
+  char text[200] = "";
+  EXPECT_NE(std::fgets(text, sizeof(text), program), nullptr);
+  EXPECT_STREQ(text, "lapidary: interrupted\n");
+  EXPECT_EQ(std::fgets(text, sizeof(text), program), nullptr) << text;
+  EXPECT_EQ(WEXITSTATUS(pclose(program)), 1);
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ TEST(BenchRuns, RunsEveryTestAtItsDepth) {
         .prefill = {100, 130}, .decode = {20}, .batch = {1, 4}, .depth = depth, .reps = 3, .step_tokens = 50};
     size_t tests = 0;
     const std::vector<BenchRun> runs = RunBenchPlan(plan, backend, NoProgress, [&] { ++tests; });
-    EXPECT_EQ(tests, runs.size());
+    EXPECT_EQ(tests, runs.size() + 1);
     EXPECT_THAT(backend.faults, ::testing::IsEmpty());
     ASSERT_EQ(runs.size(), 4u);
     EXPECT_EQ(runs[0].steps, 2);
@@ -38,6 +38,15 @@ TEST(BenchRuns, RunsEveryTestAtItsDepth) {
     EXPECT_GT(runs[3].seconds, 0);
     EXPECT_EQ(decode_rows_at_depth, 4);  // once to warm up
   }
+}
+
+TEST(BenchRuns, MeasuresNothingBeforeTheModelHasWorked) {
+  FakeBackend backend({});
+  backend.on_step = [](const StepBatch&) { Throw(ErrorKind::kDevice, "layer 3: found a value that is not finite"); };
+  const BenchPlan plan{.prefill = {10}, .decode = {}, .batch = {1}};
+  int measured = 0;
+  EXPECT_THROW(RunBenchPlan(plan, backend, NoProgress, [&] { ++measured; }), Error);
+  EXPECT_EQ(measured, 0);
 }
 
 TEST(CheckBenchPlan, RefusesMoreThanTheContext) {

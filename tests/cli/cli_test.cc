@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/wait.h>
+
+#include <cstdio>
 #include <filesystem>
 
 #include "checkpoint/tensor_index.h"
@@ -55,6 +58,37 @@ TEST(Cli, WrongUsageIsStatusTwoAndOneLine) {
     SCOPED_TRACE(::testing::PrintToString(line));
     ExpectError(RunProgram(line), 2, "");
   }
+}
+
+TEST(Cli, ACommandThatIsMisspeltIsNamed) {
+  ExpectError(RunProgram({"generat", "hi"}), 2, "found 'generat', wanted generate?");
+  ExpectError(RunProgram({"--log-level", "info", "tokenise"}), 2, "wanted tokenize?");
+  ExpectError(RunProgram({"frobnicate"}), 2, "found 'frobnicate', wanted one of generate, ");
+}
+
+TEST(Cli, AnEmptyModelFolderIsSaid) {
+  for (const char* command : {"generate", "inspect", "bench", "tokenize"}) {
+    ExpectError(RunProgram({command, "-m", ""}), 2, "--model: found '', wanted a folder");
+  }
+}
+
+TEST(Cli, AFullDiskIsAnError) {
+  const auto to_full = [](const std::string& arguments) {
+    const std::string line = std::string(LAPIDARY_PROGRAM) + " " + arguments + " 2>&1 >/dev/full";
+    std::FILE* program = popen(line.c_str(), "r");
+    char text[200] = "";
+    EXPECT_NE(std::fgets(text, sizeof(text), program), nullptr);
+    EXPECT_EQ(std::string(text), "lapidary: standard output: cannot write: No space left on device\n") << arguments;
+    EXPECT_EQ(WEXITSTATUS(pclose(program)), 1) << arguments;
+  };
+  const std::string mini = DataFolder("e2b-mini");
+  for (const std::string command : {"--help", "--version", "generate --help", "tokenize --text hi",
+                                    "detokenize --ids 2", "generate -n 3 hi", "generate -n 3 --json hi"}) {
+    to_full(command);
+  }
+  to_full("inspect -m " + mini);
+  to_full("bench -p 0 -n 1 -b 1 --reps 1 -m " + mini);
+  ExpectError(RunProgram({"logits", "-m", mini, "--prompt-ids", "2", "-o", "/dev/full"}), 1, "/dev/full");
 }
 
 TEST(Cli, CudaIsAClearErrorHere) {
@@ -174,6 +208,7 @@ TEST_F(SpoiltCheckpoint, ANanInTheWeightsNamesTheLayer) {
   }
   WriteText(folder_ / "model.safetensors", bytes);
   ExpectError(RunProgram({"generate", "-m", folder_.path(), "--prompt-ids", "2,3", "-n", "5"}), 1, "layer 3");
+  ExpectError(RunProgram({"bench", "-m", folder_.path(), "-p", "0", "-n", "2"}), 1, "layer 3");
 }
 
 TEST(Cli, OutputThatCannotBeWritten) {
@@ -181,6 +216,9 @@ TEST(Cli, OutputThatCannotBeWritten) {
               "/proc/none/out");
   ExpectError(RunProgram({"synth", "--shape", DataFolder("e2b-mini") + "/config.json", "-o", "/proc/none"}), 1,
               "/proc");
+  const TestFolder folder;
+  WriteText(folder / "shape.json", "{\"model_type\": \"llama\"}");
+  ExpectError(RunProgram({"synth", "--shape", folder / "shape.json", "-o", folder / "out"}), 1, folder / "shape.json");
   ExpectError(RunProgram({"synth", "--shape", "e3b", "-o", "/tmp/none"}), 1, "e3b");
 }
 

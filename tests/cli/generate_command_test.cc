@@ -2,9 +2,12 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <thread>
 
 #include "base/json.h"
 #include "run_program.h"
@@ -100,7 +103,7 @@ TEST(GenerateCommand, StopTextsEndTheAnswer) {
       GenerateJson({"-n", "20", "--stop", "never", "--stop", text.substr(3, 4), "The capital of France is"});
   EXPECT_EQ(cut["text"], text.substr(0, 3));
   EXPECT_EQ(cut["finish_reason"], "stop");
-  ExpectError(Generate({"--stop", "", "x"}), 1, "stop");
+  ExpectError(Generate({"--stop", "", "x"}), 2, "stop");
 }
 
 TEST(GenerateCommand, LogitBiasDecides) {
@@ -112,35 +115,52 @@ TEST(GenerateCommand, LogitBiasDecides) {
 
 TEST(GenerateCommand, RefusesValuesThatCannotBe) {
   const std::string mini = DataFolder("e2b-mini");
+  int status = 1;  // what depends on the model
   const auto refused = [&](std::vector<std::string> arguments, const std::string& part) {
     SCOPED_TRACE(::testing::PrintToString(arguments));
     arguments.insert(arguments.end(), {"-m", mini});
-    ExpectError(Generate(arguments), 1, part);
+    ExpectError(Generate(arguments), status, part);
   };
-  refused({"--prompt-ids", "2", "-n", "0"}, "found 0");
-  refused({"--prompt-ids", "2", "-n", "-2"}, "found -2");
   refused({"--prompt-ids", ""}, "no tokens");
-  refused({"--prompt-ids", "2,x"}, "x");
   refused({"--prompt-ids", "2,1024"}, "1024");
-  refused({"--prompt-ids", "2,-1"}, "-1");
   refused({"--prompt-ids", "2,3,4,5", "--ctx", "4"}, "found 4 tokens, wanted fewer than the context of 4");
   refused({"--prompt-ids", "2", "--ctx", "5000"}, "4096");
-  refused({"--prompt-ids", "2", "--temp", "-1"}, "temperature");
-  refused({"--prompt-ids", "2", "--temp", "nan"}, "temperature");
-  refused({"--prompt-ids", "2", "--top-p", "0"}, "top_p");
-  refused({"--prompt-ids", "2", "--top-k", "-1"}, "top_k");
-  refused({"--prompt-ids", "2", "--min-p", "2"}, "min_p");
-  refused({"--prompt-ids", "2", "--repetition-penalty", "0"}, "repetition_penalty");
-  refused({"--prompt-ids", "2", "--logit-bias", "5"}, "--logit-bias");
   refused({"--prompt-ids", "2", "--logit-bias", "5000=1"}, "5000");
   refused({"--prompt-ids", "2", "--stop", "x"}, "tokenizer.json");
+  status = 2;  // what no model could take
+  refused({"--prompt-ids", "2", "-n", "0"}, "found '0', wanted not 0");
+  refused({"--prompt-ids", "2", "-n", "-2"}, "found '-2'");
+  refused({"--prompt-ids", "2,x"}, "x");
+  refused({"--prompt-ids", "2,-1"}, "-1");
+  refused({"--prompt-ids", "2", "--temp", "-1"}, "--temp");
+  refused({"--prompt-ids", "2", "--temp", "nan"}, "--temp");
+  refused({"--prompt-ids", "2", "--top-p", "0"}, "--top-p");
+  refused({"--prompt-ids", "2", "--top-k", "-1"}, "--top-k");
+  refused({"--prompt-ids", "2", "--min-p", "2"}, "--min-p");
+  refused({"--prompt-ids", "2", "--repetition-penalty", "0"}, "--repetition-penalty");
+  refused({"--prompt-ids", "2", "--presence-penalty", "inf"}, "--presence-penalty");
+  refused({"--prompt-ids", "2", "--logit-bias", "5"}, "--logit-bias");
   ExpectError(Generate({"--prompt-file", "/none/prompt"}), 1, "/none/prompt");
+}
+
+TEST(GenerateCommand, TakesAPromptFromAPipe) {
+  const ProgramResult piped =
+      Generate({"--prompt-file", "/dev/stdin", "-n", "8", "--temp", "0"}, "The capital of France is");
+  const ProgramResult given = Generate({"-n", "8", "--temp", "0", "The capital of France is"});
+  EXPECT_EQ(piped.status, 0) << piped.err;
+  EXPECT_EQ(piped.out, given.out);
+  const TestFolder folder;
+  ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
+  std::thread writer([&] { WriteText(folder / "pipe", "The capital of France is"); });
+  EXPECT_EQ(Generate({"--prompt-file", folder / "pipe", "-n", "8", "--temp", "0"}).out, given.out);
+  writer.join();
+  ExpectError(Generate({"--prompt-file", folder.path()}), 1, "cannot read");
 }
 
 TEST(GenerateCommand, RefusesNumbersThatDoNotFit) {
   ExpectError(Generate({"--seed", "-1", "hi"}), 2, "found '-1', wanted a whole number of 0 or more");
   ExpectError(Generate({"--seed", "99999999999999999999", "hi"}), 2, "--seed");
-  ExpectError(Generate({"-n", "99999999999999999999", "hi"}), 2, "wanted a whole number of 64 bits");
+  ExpectError(Generate({"-n", "99999999999999999999", "hi"}), 2, "wanted a whole number of -1 or more");
   ExpectError(Generate({"--threads", "4096", "hi"}), 2, "0 to 1024");
 }
 

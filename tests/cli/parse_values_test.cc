@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "cli/usage_error.h"
 #include "run_program.h"
 
 namespace lapidary {
@@ -42,12 +43,15 @@ TEST(ReadIds, ReadsAFile) {
   EXPECT_THAT(ReadIds("@" + (folder / "ids"), "ids"), ElementsAre(2, 3));
   EXPECT_THAT(ReadIds("2,3", "ids"), ElementsAre(2, 3));
   EXPECT_THROW(ReadIds("@" + (folder / "none"), "ids"), Error);
+  WriteText(folder / "ids", "2, x\n");
+  EXPECT_THROW(ReadIds("@" + (folder / "ids"), "ids"), Error);
+  EXPECT_THROW(ReadIds("2, x", "ids"), UsageError);
 }
 
 TEST(ParseCounts, AcceptsPositiveNumbers) {
   EXPECT_THAT(ParseCounts("512,2048", "-p"), ElementsAre(512, 2048));
   for (const char* bad : {"", "0", "5,0", "-3", "a", "1,", "2147483648"})
-    EXPECT_THROW(ParseCounts(bad, "-p"), Error) << bad;
+    EXPECT_THROW(ParseCounts(bad, "-p"), UsageError) << bad;
 }
 
 TEST(ParseLogitBias, NeedsAnIdAndAFiniteValue) {
@@ -55,14 +59,14 @@ TEST(ParseLogitBias, NeedsAnIdAndAFiniteValue) {
   EXPECT_THAT(ParseLogitBias("0=+1e2"), Pair(0, 100.0));
   for (const char* bad :
        {"", "=", "5", "5=", "=1", "-1=2", "5=x", "5=inf", "5=nan", "5=1=2", "5=1e999", "5=+-1", "a=1"}) {
-    EXPECT_THROW(ParseLogitBias(bad), Error) << bad;
+    EXPECT_THROW(ParseLogitBias(bad), UsageError) << bad;
   }
 }
 
 TEST(RepositoryName, IsThePartBehindTheOwner) {
   EXPECT_EQ(RepositoryName("google/gemma-4-E2B"), "gemma-4-E2B");
   for (const char* bad : {"", "/", "a", "a/", "/b", "a/b/c", "../x", "x/..", "a/b c", "a/b\n"}) {
-    EXPECT_THROW(RepositoryName(bad), Error) << bad;
+    EXPECT_THROW(RepositoryName(bad), UsageError) << bad;
   }
 }
 

@@ -50,10 +50,17 @@ TEST(TokenizeCommand, BrokenLinesAreErrorsWithTheirNumber) {
   ExpectError(RunProgram({"detokenize", "--jsonl"}, "{\"a\": 1}\n"), 1, "line 1");
 }
 
+TEST(TokenizeCommand, ErrorsOfTheTokenizerNameTheLine) {
+  const ProgramResult result = RunProgram({"detokenize", "--jsonl"}, "[2]\n[99999999]\n");
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.err, ::testing::HasSubstr("line 2: "));
+  EXPECT_THAT(result.err, ::testing::HasSubstr("99999999"));
+}
+
 TEST(TokenizeCommand, IdsOutOfRangeAreErrors) {
   ExpectError(RunProgram({"detokenize", "--ids", "99999999"}), 1, "99999999");
-  ExpectError(RunProgram({"detokenize", "--ids", "-1"}), 1, "-1");
-  ExpectError(RunProgram({"detokenize", "--ids", "x"}), 1, "x");
+  ExpectError(RunProgram({"detokenize", "--ids", "-1"}), 2, "-1");
+  ExpectError(RunProgram({"detokenize", "--ids", "x"}), 2, "x");
 }
 
 TEST(TokenizeCommand, TextThatIsNotUtf8IsTaken) {
