@@ -9,7 +9,7 @@ target_link_libraries(lapidary_umbrella INTERFACE lapidary::backend_cpu lapidary
 
 # The command line, the reference kernels and the GPU's emulation serve the program and the tests only.
 get_property(libraries GLOBAL PROPERTY LAPIDARY_LIBRARIES)
-list(REMOVE_ITEM libraries lapidary_cli lapidary_kernels_reference lapidary_kernels_gpu_emulated)
+list(REMOVE_ITEM libraries lapidary_cli lapidary_server lapidary_kernels_reference lapidary_kernels_gpu_emulated)
 
 set(LAPIDARY_PACKAGE_DESTINATION "${CMAKE_INSTALL_LIBDIR}/cmake/lapidary")
 set(LAPIDARY_DEMO_MODEL_DESTINATION "${CMAKE_INSTALL_DATADIR}/lapidary/models/demo")
@@ -18,7 +18,8 @@ install(TARGETS lapidary RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 install(TARGETS lapidary_umbrella ${libraries} EXPORT lapidaryTargets ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 install(EXPORT lapidaryTargets NAMESPACE lapidary:: DESTINATION "${LAPIDARY_PACKAGE_DESTINATION}")
 install(DIRECTORY src/ DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/lapidary" FILES_MATCHING PATTERN "*.h"
-        PATTERN "*-inl.h" EXCLUDE PATTERN "cli" EXCLUDE PATTERN "reference" EXCLUDE PATTERN "emulation" EXCLUDE)
+        PATTERN "*-inl.h" EXCLUDE PATTERN "cli" EXCLUDE PATTERN "server" EXCLUDE
+        PATTERN "reference" EXCLUDE PATTERN "emulation" EXCLUDE)
 install(DIRECTORY models/demo/ DESTINATION "${LAPIDARY_DEMO_MODEL_DESTINATION}" PATTERN "*.md" EXCLUDE)
 
 configure_package_config_file(cmake/lapidaryConfig.cmake.in "${PROJECT_BINARY_DIR}/lapidaryConfig.cmake"

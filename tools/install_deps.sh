@@ -16,13 +16,16 @@ build_packages=(
   libfmt-dev            # text formatting
   libcurl4-openssl-dev  # downloads
   libboost-context1.81-dev  # fibers: a GPU's threads in the kernels' emulation on the host
-  libssl-dev            # sha256 of downloads
+  libssl-dev            # sha256 of downloads, comparison of API keys
+  libboost1.81-dev      # HTTP server: Asio and Beast, headers alone
+  prometheus-cpp-dev    # metrics in Prometheus' text format
 )
 test_packages=(
   libgtest-dev          # tests
   libgmock-dev          # matchers
   libbenchmark-dev      # micro-benchmarks, built by the same presets
-  python3               # tests of the tools
+  python3               # tests of the tools and of the server
+  haproxy               # the test of deploy/haproxy
 )
 dev_packages=(
   git                   # which files to check

@@ -142,6 +142,7 @@ int RunCli(int argc, const char* const* argv, const CliEnvironment& environment)
     AddInspectCommand(line);
     AddSynthCommand(line);
     AddPullCommand(line);
+    AddServeCommand(line);
     int status = kDone;
     if (!Parse(app, argc, argv, status)) return status;
     StartLog(log_level);

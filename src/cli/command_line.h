@@ -61,5 +61,6 @@ void AddBenchCommand(CommandLine& line);
 void AddInspectCommand(CommandLine& line);
 void AddSynthCommand(CommandLine& line);
 void AddPullCommand(CommandLine& line);
+void AddServeCommand(CommandLine& line);
 
 }  // namespace lapidary
