@@ -1,0 +1,162 @@
+"""Short versions of tools/load_test.py. Whether answers are right and everything is given back, never how fast."""
+
+import json
+import pathlib
+import socket
+import sys
+import threading
+import time
+import unittest
+
+from lapidary_server import PATIENCE_S, Server, run_all
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+import load_test as load  # noqa: E402
+
+
+class Load(unittest.TestCase):
+    def test_streams_equal_their_answers_alone(self):
+        with Server("--parallel", "16", "--ctx", "1024", "--log-level", "error") as server:
+            result = load.streams(server, count=24, seconds=2, kinds=16)
+            self.assertGreaterEqual(result["answers"], 24)
+            server.wait_until_idle(PATIENCE_S)
+
+    def test_silent_connections_hold_up_nobody(self):
+        with Server() as server:
+            self.assertGreaterEqual(load.silent(server, count=200)["connections"], 200)
+
+    def test_36_clients_that_go_away_leave_nothing_behind(self):
+        with Server("--parallel", "4", "--ctx", "4096", "--log-level", "error") as server:
+            load.disconnects(server, count=40, at_once=20)
+            self.assertGreater(server.metrics()["lapidary_answers_cancelled_total"], 0)
+
+    def test_slow_readers_hold_up_nobody(self):
+        with Server("--stall-timeout", "1", "--log-level", "error") as server:
+            load.slow(server, readers=3)
+
+    def test_many_short_requests(self):
+        with Server("--ctx", "512", "--log-level", "error") as server:
+            result = load.short(server, count=400, clients=4)
+            self.assertEqual(result["requests"], 400)
+
+    def test_second_turns_are_cached_and_the_same(self):
+        with Server() as server:
+            result = load.turns(server, None)
+            self.assertGreater(result["cached_tokens"], result["prompt_tokens"] - 200)
+
+
+class Queue(unittest.TestCase):
+    def test_a_full_queue_says_when_to_come_back(self):
+        slow = {"prompt": "1, 2, 3,", "max_tokens": 3000, "ignore_eos": True}
+        with Server("--parallel", "1", "--queue", "1") as server:
+            with server.open_stream("/v1/completions", slow) as running, \
+                    server.open_stream("/v1/completions", slow):
+                next(iter(running))
+                while server.metrics()["lapidary_answers_submitted_total"] < 2:
+                    time.sleep(0.01)
+                status, headers, data = server.request("POST", "/v1/completions", {"prompt": "Hi"})
+                self.assertEqual((status, json.loads(data)["error"]["code"]), (429, "queue_full"))
+                self.assertGreaterEqual(int(headers["Retry-After"]), 1)
+                status, answer = server.post("/v1/completions", {"prompt": "Hi", "n": 3})
+                self.assertEqual((status, answer["error"]["param"]), (400, "n"))
+            server.wait_until_idle(PATIENCE_S)
+            self.assertEqual(server.complete("Hi", max_tokens=1)["usage"]["completion_tokens"], 1)
+
+
+class Lifecycle(unittest.TestCase):
+    def test_a_first_signal_lets_answers_end(self):
+        server = Server("--drain-timeout", "60")
+        request = {"prompt": "1, 2, 3,", "max_tokens": 300, "ignore_eos": True}
+        with server.open_stream("/v1/completions", request) as stream:
+            chunks = iter(stream)
+            seen = [next(chunks)]
+            kept = socket.create_connection(("127.0.0.1", server.port))
+            server.process.terminate()
+            deadline = time.monotonic() + PATIENCE_S
+            while server.request("GET", "/health")[0] != 503:
+                self.assertLess(time.monotonic(), deadline)
+            status, answer = server.post("/v1/completions", {"prompt": "Hi"})
+            self.assertEqual((status, answer["error"]["code"]), (503, "shutting_down"))
+            seen += list(chunks)
+            self.assertTrue(stream.done)
+            self.assertEqual(seen[-1]["choices"][0]["finish_reason"], "length")
+        self.assertEqual(server.stop(), 0)
+        kept.close()
+
+    def test_a_second_signal_cuts(self):
+        server = Server()
+        with server.open_stream("/v1/completions", {"prompt": "1,", "max_tokens": 4000, "ignore_eos": True}) as stream:
+            next(iter(stream))
+            server.process.terminate()
+            while "action=drain" not in server.log_text():
+                time.sleep(0.01)
+            server.process.terminate()
+            self.assertEqual(server.process.wait(PATIENCE_S), 0)
+        self.assertEqual(server.stop(), 0)
+
+    def test_killed_under_load_the_next_start_serves(self):
+        server = Server("--parallel", "4")
+        open_streams = [server.open_stream("/v1/completions", {"prompt": "1,", "max_tokens": 2000, "ignore_eos": True})
+                        for _ in range(6)]
+        next(iter(open_streams[0]))
+        server.process.kill()
+        server.process.wait()
+        server.process.stdout.close()
+        for stream in open_streams:
+            stream.close()
+        with Server("--port", str(server.port)) as again:
+            self.assertIn("Paris", again.complete("The capital of France is", max_tokens=3)["choices"][0]["text"])
+
+    def test_an_address_in_use_is_one_clear_line(self):
+        with Server() as server:
+            with self.assertRaises(AssertionError) as failure:
+                Server("--port", str(server.port))
+            self.assertIn("lapidary: cannot listen on 127.0.0.1", str(failure.exception))
+
+
+class KeepAlive(unittest.TestCase):
+    def test_a_stream_that_waits_says_so(self):
+        busy = {"prompt": "1, 2, 3,", "max_tokens": 4000, "ignore_eos": True}
+        with Server("--parallel", "1", "--keep-alive-ms", "50") as server:
+            with server.open_stream("/v1/completions", busy) as running:
+                next(iter(running))
+                waiting = server.open_stream("/v1/completions", {"prompt": "1,", "max_tokens": 2})
+                chunks = []
+                reader = threading.Thread(target=lambda: chunks.extend(waiting))
+                reader.start()
+                while server.metrics()["lapidary_requests_waiting"] < 1:
+                    time.sleep(0.01)
+                while waiting.comments < 3:
+                    time.sleep(0.01)
+            reader.join()
+            waiting.close()
+            self.assertTrue(waiting.done)
+            self.assertTrue(chunks)
+
+
+class Concurrency(unittest.TestCase):
+    def test_everything_at_once(self):
+        """What a thread sanitizer should see: every endpoint, from many threads."""
+        with Server("--parallel", "4", "--http-threads", "4", "--log-level", "error") as server:
+            def client(i):
+                kind = i % 6
+                if kind == 0:
+                    server.stream_chat("Hi", logprobs=True, top_logprobs=2, n=2)
+                elif kind == 1:
+                    server.chat("What is 4 + 5?", reasoning_effort="low")
+                elif kind == 2:
+                    server.complete(["1, 2,", "Once"], max_tokens=4, echo=True, logprobs=1)
+                elif kind == 3:
+                    server.metrics()
+                    server.request("GET", "/health")
+                elif kind == 4:
+                    with server.open_stream("/v1/completions", {"prompt": "1,", "max_tokens": 900}) as stream:
+                        next(iter(stream))
+                else:
+                    server.ok("/tokenize", {"messages": [{"role": "user", "content": "Hi"}]})
+            run_all(36, client)
+            server.wait_until_idle(PATIENCE_S)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,226 @@
+#include "server/server.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <thread>
+
+#include "../engine/fake_backend.h"
+#include "../generation/small_tokenizer.h"
+#include "base/error.h"
+
+namespace lapidary {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+using Small = SmallTokenizer;
+
+// A connection of a client that speaks bytes.
+class Client {
+ public:
+  explicit Client(uint16_t port) : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  }
+  ~Client() { Close(); }
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  void Post(const std::string& path, const std::string& body) const {
+    const std::string request =
+        "POST " + path +
+        " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: " + std::to_string(body.size()) +
+        "\r\n\r\n" + body;
+    EXPECT_EQ(send(socket_, request.data(), request.size(), MSG_NOSIGNAL), static_cast<ssize_t>(request.size()));
+  }
+  // Up to `text`, or to the end of the connection.
+  std::string ReadTo(const std::string& text) const {
+    std::string all;
+    char buffer[4096];
+    while (all.find(text) == std::string::npos) {
+      const ssize_t count = recv(socket_, buffer, sizeof(buffer), 0);
+      if (count <= 0) break;
+      all.append(buffer, static_cast<size_t>(count));
+    }
+    return all;
+  }
+  std::string ReadAll() const { return ReadTo("\x01 never"); }
+  void Close() {
+    if (socket_ >= 0) close(socket_);
+    socket_ = -1;
+  }
+
+ private:
+  int socket_;
+};
+
+// A server over a model that says 'a' for as long as it may.
+class ServerTest : public ::testing::Test {
+ protected:
+  ServerTest() : backend_({.vocab = 1000, .max_position_embeddings = 2000}) {
+    folder_.Write("tokenizer.json", Small::JsonText());
+    backend_.script = [](std::span<const int32_t>) { return Small::Character('a'); };
+    options_.port = 0;
+    options_.limits.keep_alive = std::chrono::milliseconds(20);
+  }
+  ~ServerTest() override {
+    if (!server_) return;
+    server_->Cut();
+    runner_.join();
+    server_.reset();
+  }
+
+  void Start() {
+    service_ = std::make_unique<TextService>(folder_.path(), backend_,
+                                             TextServiceOptions{.engine = {.max_sequences = 2}, .max_waiting = 10});
+    server_ = std::make_unique<Server>(*service_, options_);
+    runner_ = std::thread([this] { server_->Run(); });
+  }
+  std::string Ask(const std::string& path, const std::string& body) const {
+    const Client client(server_->port());
+    client.Post(path, body);
+    return client.ReadAll();
+  }
+  static void WaitUntil(const std::function<bool()>& condition) {
+    for (int i = 0; i < 6000 && !condition(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_TRUE(condition());
+  }
+  void WaitUntilIdle() const {
+    WaitUntil([this] {
+      const EngineCounters engine = service_->counters().engine;
+      return service_->live() == 0 && engine.running == 0 && engine.used_blocks[0] + engine.used_blocks[1] == 0;
+    });
+  }
+
+  TemporaryFolder folder_;
+  FakeBackend backend_;
+  ServerOptions options_;
+  std::unique_ptr<TextService> service_;
+  std::unique_ptr<Server> server_;
+  std::thread runner_;
+};
+
+TEST_F(ServerTest, AnswersWholeAndStreamed) {
+  Start();
+  EXPECT_THAT(Ask("/v1/completions", R"({"prompt": "alpha", "max_tokens": 4})"), HasSubstr(R"("text":"aaaa")"));
+  const std::string stream = Ask("/v1/completions", R"({"prompt": "alpha", "max_tokens": 3, "stream": true})");
+  EXPECT_THAT(stream, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(stream, HasSubstr("text/event-stream"));
+  EXPECT_THAT(stream, HasSubstr("data: [DONE]\n\n"));
+  WaitUntilIdle();
+}
+
+// Field report 27: an answer that fails is no answer, and the next one works.
+TEST_F(ServerTest, AFailedStepIsToldBeforeAndBehindTheFirstByte) {
+  std::atomic<int> steps_left = 0;
+  backend_.on_step = [&](const StepBatch&) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // what came before is sent before
+    if (--steps_left == 0) Throw(ErrorKind::kDevice, "layer 3: found a number that is not finite");
+  };
+  Start();
+  steps_left = 1;
+  const std::string whole = Ask("/v1/completions", R"({"prompt": "alpha", "max_tokens": 9})");
+  EXPECT_THAT(whole, StartsWith("HTTP/1.1 500 "));
+  EXPECT_THAT(whole, HasSubstr("layer 3"));
+  EXPECT_THAT(whole, HasSubstr("server_error"));
+  steps_left = 1;
+  EXPECT_THAT(Ask("/v1/completions", R"({"prompt": "alpha", "stream": true})"), StartsWith("HTTP/1.1 500 "));
+  steps_left = 500;
+  const std::string stream = Ask("/v1/completions", R"({"prompt": "alpha", "max_tokens": 900, "stream": true})");
+  EXPECT_THAT(stream, StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(stream, HasSubstr("data: {\"error\":{\"message\":\"layer 3"));
+  EXPECT_THAT(stream, Not(HasSubstr("[DONE]")));
+  EXPECT_THAT(Ask("/v1/completions", R"({"prompt": "alpha", "max_tokens": 2})"), HasSubstr(R"("text":"aa")"));
+  WaitUntilIdle();
+}
+
+// Field report 36, in every state.
+TEST_F(ServerTest, AClientThatGoesAwayEndsItsAnswer) {
+  backend_.on_step = [](const StepBatch&) { std::this_thread::sleep_for(std::chrono::milliseconds(1)); };
+  Start();
+  for (const char* stream : {"true", "false"}) {
+    const std::string body = std::string(R"({"prompt": "alpha", "max_tokens": 1900, "stream": )") + stream + "}";
+    std::vector<std::unique_ptr<Client>> clients;
+    for (int i = 0; i < 5; ++i) {  // two run, three wait
+      clients.push_back(std::make_unique<Client>(server_->port()));
+      clients.back()->Post("/v1/completions", body);
+    }
+    WaitUntil([this] { return service_->live() == 5 && service_->counters().engine.running == 2; });
+    for (const auto& client : clients) client->Close();
+    WaitUntilIdle();
+  }
+  EXPECT_EQ(service_->counters().cancelled, 10);
+}
+
+TEST_F(ServerTest, AReaderThatTakesNothingIsCutAndHoldsUpNobody) {
+  options_.limits.stream_buffer_bytes = 200;
+  options_.limits.write_time = std::chrono::milliseconds(300);
+  // Enough to fill the kernel's buffers.
+  backend_.on_step = [](const StepBatch&) { std::this_thread::sleep_for(std::chrono::microseconds(200)); };
+  Start();
+  const Client slow(server_->port());
+  std::string prompts;
+  for (int i = 0; i < 2; ++i) prompts += std::string(i ? "," : "") + R"("alpha")";
+  slow.Post("/v1/completions",
+            R"({"prompt": [)" + prompts + R"(], "max_tokens": 1900, "stream": true, "logprobs": 20, "n": 5})");
+  EXPECT_THAT(Ask("/v1/completions", R"({"prompt": "alpha", "max_tokens": 2})"), HasSubstr("aa"));
+  WaitUntilIdle();
+}
+
+TEST_F(ServerTest, AStreamThatWaitsSendsComments) {
+  std::atomic<bool> blocked = true;
+  backend_.on_step = [&](const StepBatch&) {
+    while (blocked) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  Start();
+  const Client client(server_->port());
+  client.Post("/v1/completions", R"({"prompt": "alpha", "max_tokens": 2, "stream": true})");
+  EXPECT_THAT(client.ReadTo(": keep-alive\n\n"), HasSubstr(": keep-alive"));
+  blocked = false;
+  EXPECT_THAT(client.ReadAll(), HasSubstr("[DONE]"));
+}
+
+TEST_F(ServerTest, AnAnswerThatTakesTooLongIsEnded) {
+  options_.limits.answer_time = std::chrono::milliseconds(50);
+  backend_.on_step = [](const StepBatch&) { std::this_thread::sleep_for(std::chrono::milliseconds(5)); };
+  Start();
+  EXPECT_THAT(Ask("/v1/completions", R"({"prompt": "alpha", "max_tokens": 1900})"), StartsWith("HTTP/1.1 504 "));
+  EXPECT_THAT(Ask("/v1/completions", R"({"prompt": "alpha", "max_tokens": 1900, "stream": true})"),
+              HasSubstr("timeout"));
+  WaitUntilIdle();
+}
+
+TEST_F(ServerTest, DrainLetsAnswersEndAndRefusesNewOnes) {
+  backend_.on_step = [](const StepBatch&) { std::this_thread::sleep_for(std::chrono::milliseconds(1)); };
+  Start();
+  const Client running(server_->port());
+  running.Post("/v1/completions", R"({"prompt": "alpha", "max_tokens": 200, "stream": true})");
+  running.ReadTo("data: ");
+  server_->Drain();
+  EXPECT_THAT(Ask("/v1/completions", R"({"prompt": "alpha"})"), StartsWith("HTTP/1.1 503 "));
+  EXPECT_THAT(running.ReadAll(), HasSubstr("[DONE]"));
+}
+
+TEST_F(ServerTest, RefusesAnAddressThatCannotBeHad) {
+  Start();
+  ServerOptions other;
+  other.port = server_->port();
+  EXPECT_THROW(Server(*service_, other), Error);
+  other.host = "not an address";
+  EXPECT_THROW(Server(*service_, other), Error);
+}
+
+}  // namespace
+}  // namespace lapidary
