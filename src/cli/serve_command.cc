@@ -90,8 +90,8 @@ void AddLimitOptions(CLI::App& command, Options& o) {
   add("--answer-timeout", o.answer_s, "Seconds for a whole answer (default 0: no limit)", 0, kDay);
   add("--drain-timeout", o.drain_s, "Seconds that answers at hand get after a first SIGTERM or Ctrl-C (default 60)", 0,
       kDay);
-  add("--keep-alive-ms", o.keep_alive_ms, "A stream that has nothing to say sends a comment this often (default 5000)", 10,
-      kDay * 1000);
+  add("--keep-alive-ms", o.keep_alive_ms, "A stream that has nothing to say sends a comment this often (default 5000)",
+      10, kDay * 1000);
   add("--http-threads", o.server.threads, "Threads for HTTP (default 2)", 1, 64);
 }
 
