@@ -9,7 +9,8 @@ target_link_libraries(lapidary_umbrella INTERFACE lapidary::backend_cpu lapidary
 
 # The command line, the reference kernels and the GPU's emulation serve the program and the tests only.
 get_property(libraries GLOBAL PROPERTY LAPIDARY_LIBRARIES)
-list(REMOVE_ITEM libraries lapidary_cli lapidary_server lapidary_kernels_reference lapidary_kernels_gpu_emulated)
+list(REMOVE_ITEM libraries lapidary_cli lapidary_server lapidary_kernels_reference lapidary_kernels_gpu_emulated
+     lapidary_backend_gpu_emulated)
 
 set(LAPIDARY_PACKAGE_DESTINATION "${CMAKE_INSTALL_LIBDIR}/cmake/lapidary")
 set(LAPIDARY_DEMO_MODEL_DESTINATION "${CMAKE_INSTALL_DATADIR}/lapidary/models/demo")

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "backends/cpu/cpu_backend.h"
 #include "testing/golden_file.h"
 #include "testing/model_runner.h"
+#include "testing/test_backend.h"
 
 namespace lapidary {
 namespace {
@@ -22,7 +22,10 @@ const std::map<std::string, double> kBF16CacheLogitTolerance = {
 
 class MiniGoldenTest : public testing::TestWithParam<std::string> {
  protected:
-  void SetUp() override { backend_ = LoadCpuBackend(TestData(GetParam()), {2}, {}); }
+  void SetUp() override {
+    if (const std::string why = WhyNoTestBackend(); !why.empty()) GTEST_SKIP() << why;
+    backend_ = LoadTestBackend(TestData(GetParam()));
+  }
   GoldenFile golden_{TestData(GetParam()) + "/golden.safetensors", TestData(GetParam()) + "/golden.json"};
   std::unique_ptr<Backend> backend_;
 };

@@ -67,6 +67,21 @@ class ModelRunner {
   // One step over parts of several sequences; returns logits of `wanted` rows.
   std::vector<float> Step(const std::vector<Part>& parts, const std::vector<int32_t>& wanted, bool stop_early = true,
                           TapSink* taps = nullptr) {
+    std::vector<float> logits(wanted.size() * static_cast<size_t>(vocab()));
+    Run(parts, wanted, stop_early, [&](const StepBatch& batch) { backend_.Forward(batch, logits, taps); });
+    return logits;
+  }
+
+  // The same; returns the best ids.
+  std::vector<int32_t> StepGreedy(const std::vector<Part>& parts, const std::vector<int32_t>& wanted) {
+    std::vector<int32_t> best(wanted.size());
+    Run(parts, wanted, true, [&](const StepBatch& batch) { backend_.ForwardGreedy(batch, best, nullptr); });
+    return best;
+  }
+
+ private:
+  template <typename F>
+  void Run(const std::vector<Part>& parts, const std::vector<int32_t>& wanted, bool stop_early, const F& forward) {
     std::vector<int32_t> ids, positions, sequences;
     for (const Part& part : parts) {
       const int64_t end = part.position + static_cast<int64_t>(part.ids.size());
@@ -79,12 +94,9 @@ class ModelRunner {
     }
     std::vector<std::array<BlockTableView, kKvGroups>> tables;
     for (const SequenceBlocks& blocks : blocks_) tables.push_back({blocks.View(0), blocks.View(1)});
-    std::vector<float> logits(wanted.size() * static_cast<size_t>(vocab()));
-    backend_.Forward({ids, positions, sequences, tables, wanted, stop_early}, logits, taps);
-    return logits;
+    forward(StepBatch{ids, positions, sequences, tables, wanted, stop_early});
   }
 
- private:
   static BlockPools MakePools(Backend& backend, int sequences, int64_t context) {
     const auto pool = [&](size_t g) {
       return BlockPool(static_cast<int32_t>(sequences * BlocksNeeded(backend.plan().kv.groups[g], context, context)));

@@ -8,21 +8,16 @@ namespace lapidary::gpu {
 
 // Rows of a step that the few-row products take. Activations of such steps lie in buffers [kFewRows, width].
 inline constexpr int kFewRows = 8;
+// The widest residual stream that JoinAndMultiplyFew takes.
+inline constexpr int kFewResidualWidth = 1536;
 
 // Products of few rows with bfloat16 matrices, y = x W^T: every weight is read once, through a ring in shared memory
-// that fills before the kernel's input is ready. An activation counts as two bfloat16 terms (hi + lo, 16 bits of
-// mantissa); sums are float32 in a fixed order. A row's result does not depend on the other rows or their number.
-
-// What becomes of the input rows on their way into the product.
-enum class FewInput : uint8_t {
-  kRows,      // x as it is
-  kPerLayer,  // gelu_tanh(x) * per_layer
-  kResidual,  // x is a branch that joins the residual stream, which is then normed
-};
+// that fills before the kernel's input is ready. An activation counts as three bfloat16 terms, which hold all of its
+// 24 bits; sums are float32 in a fixed order. A row's result does not depend on the other rows or their number.
 
 enum class FewOutput : uint8_t {
   kStore,  // y
-  kGated,  // gelu_tanh(gate) * up; matrices[0] is the gate, matrices[1] up, of the same height
+  kGated,  // gelu_tanh(gate) * up; the upper half of the matrix is the gate, the lower half up
   kHead,   // y soft-capped, and the best id of each row
 };
 
@@ -38,14 +33,14 @@ struct FewMatrix {
 };
 
 struct MatmulFewArgs {
-  const int32_t* rows = nullptr;  // in device memory: rows of this step, in [1, kFewRows]
-  FewMatrix matrices[3];          // their outputs stand side by side
-  int32_t k = 0;                  // a multiple of 8
+  int32_t rows = 1;  // of this step, in [1, kFewRows]
+  FewMatrix w;
+  int32_t k = 0;         // a multiple of 8
   int32_t k_splits = 1;  // > 1 (kStore only): y [k_splits, kFewRows, n] are partial sums for the reader to add in order
 
   const float* x = nullptr;  // [x_parts, kFewRows, k], added in order
   int32_t x_parts = 1;
-  // kPerLayer
+  // MultiplyFewPerLayer
   const float* per_layer = nullptr;  // [kFewRows, per_layer_stride]: k values a row
   int64_t per_layer_stride = 0;
   // kResidual: h = (hidden + norm(x) * post_norm) * scale is written to hidden_out, and norm(h) * pre_norm is the
@@ -59,23 +54,33 @@ struct MatmulFewArgs {
   int32_t* bad_place = nullptr;  // set to `place` when h is not finite and nothing was before
   int32_t place = 0;             // not 0
 
-  float* y = nullptr;  // [k_splits, kFewRows, n]; kGated: [kFewRows, matrices[0].rows]
+  float* y = nullptr;  // [k_splits, kFewRows, n]; kGated: [kFewRows, w.rows / 2]
   // kHead
   float softcap = 0.0f;       // 0: none
   BestLogit* best = nullptr;  // [CTAs, kFewRows]
 };
 
-// CTAs that LaunchMatmulFew starts: one for each multiprocessor.
+// CTAs of every product: one for each multiprocessor.
 int MatmulFewCtas();
 
 // How often to cut k (kStore), so that a CTA holds its part of the input in registers: ceil(k / 1536).
 int MatmulFewSplits(int64_t k);
 
 // ids[r] = the best id of row r over all CTAs' (ties: the lowest), -1 when all its logits are NaN.
-void BestOfCtas(gpuStream stream, const int32_t* rows, const BestLogit* best, int32_t* ids);
+void BestOfCtas(gpuStream stream, int rows, const BestLogit* best, int32_t* ids);
 
-// Reads (sum of matrices' rows) * k * 2 bytes once, and x from every CTA. `what` names the launch in errors. Starts as
-// a dependent launch: everything it reads besides weights and norms may be written by the launch before it.
-void LaunchMatmulFew(const char* what, gpuStream stream, FewInput input, FewOutput output, const MatmulFewArgs& args);
+// All of these read w.rows * k * 2 bytes once, and their input from every CTA. `what` names the
+// launch in errors. They start as dependent launches: everything they read besides weights and norms may be written by
+// the launch before.
+
+// y = x W^T.
+void MultiplyFew(const char* what, gpuStream stream, const MatmulFewArgs& args);
+// As FewOutput::kHead.
+void MultiplyFewHead(const char* what, gpuStream stream, const MatmulFewArgs& args);
+// y = (gelu_tanh(x) * per_layer) W^T.
+void MultiplyFewPerLayer(const char* what, gpuStream stream, const MatmulFewArgs& args);
+// x is a branch that joins the residual stream: h = (hidden + norm(x) * post_norm) * scale is written to hidden_out,
+// and norm(h) * pre_norm is the product's input. k is at most kFewResidualWidth (Error kInvalidArgument), k_splits 1.
+void JoinAndMultiplyFew(const char* what, gpuStream stream, FewOutput output, const MatmulFewArgs& args);
 
 }  // namespace lapidary::gpu

@@ -68,18 +68,22 @@ void* Allocate(const char* where, size_t bytes, cudaError_t (*allocate)(void**, 
                                      std::to_string(total) + " bytes free");
 }
 
-// Kernels may use more than 48 KiB of shared memory only when told so before.
-void AllowSharedMemory(const char* what, const void* kernel, size_t bytes) {
+// Before a kernel's first launch, and when it is given more shared memory than before. All kernels have the largest share
+// of each multiprocessor as shared memory: one with another split cannot start while an earlier one still runs.
+void PrepareKernel(const char* what, const void* kernel, size_t bytes) {
   constexpr size_t kWithoutAsking = 48 << 10;
-  if (bytes <= kWithoutAsking) return;
   static std::mutex mutex;
   static std::map<const void*, size_t> allowed;
   const std::lock_guard lock(mutex);
-  size_t& so_far = allowed[kernel];
-  if (bytes <= so_far) return;
+  const auto [known, is_new] = allowed.try_emplace(kernel, kWithoutAsking);
+  if (is_new) {
+    Check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
+          std::string(what) + ", asking for the split of shared memory");
+  }
+  if (bytes <= known->second) return;
   Check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
         std::string(what) + ", asking for " + std::to_string(bytes) + " bytes of shared memory");
-  so_far = bytes;
+  known->second = bytes;
 }
 
 // Of device 0; asked for once.
@@ -165,7 +169,7 @@ void Synchronize(gpuStream stream) { Check(cudaStreamSynchronize(stream), "waiti
 namespace internal {
 
 void LaunchKernel(const char* what, const void* kernel, const LaunchShape& shape, gpuStream stream, void** arguments) {
-  AllowSharedMemory(what, kernel, shape.shared_bytes);
+  PrepareKernel(what, kernel, shape.shared_bytes);
   cudaLaunchAttribute attributes[2];
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(shape.grid_x, shape.grid_y, shape.grid_z);

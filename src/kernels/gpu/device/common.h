@@ -65,6 +65,13 @@ __device__ __forceinline__ uint4 LoadGlobal16(const void* global) {
 #endif
 }
 
+// Hides where the value comes from, so that what is made of it in a loop is made there, and not before and kept.
+__device__ __forceinline__ void Opaque([[maybe_unused]] float& value) {
+#if !defined(LAPIDARY_GPU_EMULATION)
+  asm volatile("" : "+f"(value));
+#endif
+}
+
 // Atomic on global or shared memory; return what was there before.
 __device__ __forceinline__ uint32_t AtomicAdd(uint32_t* address, uint32_t value) {
 #if defined(LAPIDARY_GPU_EMULATION)

@@ -1,0 +1,436 @@
+#include "backends/gpu/forward_pass.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "backends/gpu/places.h"
+#include "base/error.h"
+#include "kernels/gpu/kv_append.h"
+#include "kernels/gpu/sampling.h"
+
+namespace lapidary::gpu {
+namespace {
+
+// Rows whose logits are made at a time: 64 x 262,144 in two terms are 134 MB.
+constexpr int64_t kLogitRows = Products::kMostCount;
+
+// The most rows that one sequence has in the step.
+int64_t LongestRun(std::span<const int32_t> sequences) {
+  int64_t longest = 0, run = 0;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    run = i > 0 && sequences[i] == sequences[i - 1] ? run + 1 : 1;
+    longest = std::max(longest, run);
+  }
+  return longest;
+}
+
+DeviceMatrix RowsOf(const DeviceMatrix& w, int64_t begin, int64_t end) {
+  return {w.data + begin * w.cols, static_cast<int32_t>(end - begin), w.cols};
+}
+
+RowInput ColumnsFrom(const RowInput& x, int64_t begin) {
+  return {x.values + begin, x.stride, x.second == nullptr ? nullptr : x.second + begin};
+}
+
+}  // namespace
+
+struct ForwardPass::Step {
+  const StepBatch& batch;
+  const StepInput& input;
+  const StepOutput& output;
+  TapSink* taps;
+  gpuStream stream;
+  bool stops_early;  // some rows' logits are not wanted
+};
+
+ForwardPass::ForwardPass(const ModelPlan& plan, const PlacedWeights& weights, const KvStorage& storage,
+                         const Setup& setup)
+    : plan_(plan),
+      weights_(weights),
+      storage_(storage),
+      device_(setup.device),
+      max_positions_(setup.max_positions),
+      two_terms_(setup.terms == ActivationTerms::kTwo),
+      products_(setup.terms),
+      rotation_(plan) {
+  bad_.Reserve(1);
+}
+
+// Source of the order of operations: transformers 5.17, models/gemma4/modeling_gemma4.py, Gemma4TextModel.forward.
+void ForwardPass::Run(const StepBatch& batch, const StepInput& input, const StepOutput& output, TapSink* taps,
+                      gpuStream stream) {
+  const Step step{batch, input, output, taps, stream, batch.stop_early && batch.logit_rows.size() < batch.ids.size()};
+  const int layers = plan_.config.num_hidden_layers;
+  const int64_t hidden = plan_.hidden();
+  Start(batch, input);
+  Fill(bad_.data(), 0, sizeof(uint64_t), stream);
+  Embed(step);
+  ShowTap(step, Tap::kEmbedding, -1, a_.hidden.data(), hidden);
+  rotation_.Reserve(rows_.count);
+  rotation_.Launch(rows_.view.positions, rows_.count, stream);
+  PerLayerInputs(step, 0, step.stops_early ? plan_.last_kv_layer : layers);
+  if (plan_.per_layer_width() > 0) {
+    ShowTap(step, Tap::kPerLayerInputs, -1, a_.per_layer.data(),
+            (per_layer_end_ - per_layer_begin_) * plan_.per_layer_width());
+  }
+  bool rows_left = true;
+  for (size_t i = 0; i < plan_.layers.size() && rows_left; ++i) {
+    rows_left = DecoderLayer(step, plan_.layers[i], weights_.layers[i]);
+    if (rows_left) ShowTap(step, Tap::kLayer, static_cast<int>(i), a_.hidden.data(), hidden);
+  }
+  if (rows_left) Logits(step);
+
+  uint64_t bad = 0;
+  CopyToHost(&bad, bad_.data(), sizeof(bad), stream);
+  Synchronize(stream);
+  if (bad == 0) return;
+  const NonFinite where = WhereNonFinite(bad);
+  Throw(ErrorKind::kDevice,
+        NameOfPlace(static_cast<int>(where.stage)) +
+            ": found a value that is not finite, wanted finite numbers; the weights may be damaged");
+}
+
+void ForwardPass::Start(const StepBatch& batch, const StepInput& input) {
+  products_.ClearFlops();
+  attention_flops_ = 0;
+  rows_.count = static_cast<int64_t>(batch.ids.size());
+  rows_.ids = input.ids();
+  rows_.view = input.rows();
+  rows_.positions = batch.positions;
+  rows_.is_decode = rows_.count <= kDecodeMaxRows && LongestRun(batch.sequences) <= kDecodeFewRows;
+  for (AttentionKind& kind : kinds_) kind.tile_count = 0;
+  products_.SetRows(rows_.count);
+}
+
+void ForwardPass::Embed(const Step& step) {
+  const auto hidden = static_cast<int>(plan_.hidden());
+  a_.hidden.Reserve(rows_.count * hidden);
+  a_.embedding.Reserve(rows_.count * hidden);
+  EmbedRows(step.stream, AllRows(), hidden, rows_.ids, weights_.embed_tokens.data,
+            std::sqrt(static_cast<float>(hidden)), {a_.embedding.data(), nullptr, nullptr});
+  CopyOnDevice(a_.hidden.data(), a_.embedding.data(), static_cast<size_t>(rows_.count * hidden) * sizeof(float),
+               step.stream);
+  CheckFinite(step.stream, AllRows(), hidden, a_.hidden.data(), {bad_.data(), kPlaceEmbedding});
+}
+
+// The per-layer inputs of layers [layer_begin, layer_end): projected embedding and token table, averaged.
+void ForwardPass::PerLayerInputs(const Step& step, int layer_begin, int layer_end) {
+  const int64_t width = plan_.per_layer_width(), all = width * plan_.config.num_hidden_layers;
+  const auto hidden = static_cast<int>(plan_.hidden());
+  per_layer_begin_ = layer_begin;
+  per_layer_end_ = layer_end;
+  if (width == 0 || layer_begin == layer_end) return;
+  const RowInput embedding{a_.embedding.data(), hidden, nullptr};
+  ConvertRows(step.stream, AllRows(), hidden, embedding, products_.Input(hidden));
+  PerLayerInputsTask task;
+  task.context = products_.Multiply("per_layer_model_projection",
+                                    RowsOf(weights_.per_layer_model_projection, layer_begin * width, layer_end * width),
+                                    a_.context, step.stream);
+  task.context_scale = 1.0f / std::sqrt(static_cast<float>(hidden));
+  task.weight = weights_.per_layer_projection_norm;
+  task.eps = static_cast<float>(plan_.config.rms_norm_eps);
+  task.ids = rows_.ids;
+  task.table = weights_.embed_tokens_per_layer.data + layer_begin * width;
+  task.table_stride = all;
+  task.token_scale = std::sqrt(static_cast<float>(width));
+  task.layers = layer_end - layer_begin;
+  task.width = static_cast<int>(width);
+  a_.per_layer.Reserve(rows_.count * task.layers * width);
+  lapidary::gpu::PerLayerInputs(step.stream, AllRows(), task, a_.per_layer.data());
+}
+
+bool ForwardPass::DecoderLayer(const Step& step, const LayerPlan& plan, const PlacedLayer& w) {
+  const auto hidden = static_cast<int>(plan_.hidden());
+  const float eps = static_cast<float>(plan_.config.rms_norm_eps);
+  const int64_t q_width = int64_t{plan.heads} * plan.head_dim;
+  const auto norm = [&] {
+    RmsNorm(step.stream, AllRows(), hidden, {a_.hidden.data(), hidden, nullptr}, w.input_layernorm, eps,
+            products_.Input(hidden));
+  };
+  norm();
+  if (step.stops_early && plan.index == plan_.last_kv_layer) {
+    const DeviceMatrix kv = RowsOf(w.qkv, q_width, w.qkv.rows);
+    AppendKv(step, plan, w, products_.Multiply("k_proj, v_proj", kv, a_.qkv, step.stream));
+    KeepRows(step);
+    if (rows_.count == 0) return false;
+    PerLayerInputs(step, plan.index, plan_.config.num_hidden_layers);
+    norm();
+    const DeviceMatrix q_proj = RowsOf(w.qkv, 0, q_width);
+    Attend(step, plan, w, products_.Multiply("q_proj", q_proj, a_.qkv, step.stream));
+  } else {
+    const RowInput qkv = products_.Multiply("qkv_proj", w.qkv, a_.qkv, step.stream);
+    if (plan.writes_kv) AppendKv(step, plan, w, ColumnsFrom(qkv, q_width));
+    Attend(step, plan, w, qkv);
+  }
+  FeedForward(step, plan, w);
+  if (plan_.per_layer_width() > 0) PerLayerBranch(step, plan, w);
+  return true;
+}
+
+KvCacheView ForwardPass::CacheOf(const Step& step, const LayerPlan& plan) const {
+  const auto group = static_cast<size_t>(plan.attention);
+  KvCacheView cache = step.input.Tables(group);
+  cache.data = storage_.slot(group, plan.kv_slot);
+  cache.block_bytes = storage_.block_bytes(group);
+  cache.is_bf16 = storage_.is_bf16();
+  return cache;
+}
+
+// k: the rows' keys, and behind them their values unless those are the keys.
+void ForwardPass::AppendKv(const Step& step, const LayerPlan& plan, const PlacedLayer& w, const RowInput& k) {
+  KvAppendArgs args;
+  args.k = k;
+  args.v = plan.v_is_k ? k : ColumnsFrom(k, int64_t{plan.kv_heads} * plan.head_dim);
+  args.k_weight = w.k_norm;
+  args.eps = static_cast<float>(plan_.config.rms_norm_eps);
+  args.kv_heads = plan.kv_heads;
+  args.head_dim = plan.head_dim;
+  args.rope = rotation_.Table(plan.attention);
+  args.rows = rows_.view;
+  args.cache = CacheOf(step, plan);
+  KvAppend(step.stream, args, static_cast<int>(rows_.count), false);
+}
+
+void ForwardPass::Attend(const Step& step, const LayerPlan& plan, const PlacedLayer& w, const RowInput& q) {
+  const int64_t q_width = int64_t{plan.heads} * plan.head_dim;
+  const auto hidden = static_cast<int>(plan_.hidden());
+  if (rows_.is_decode) {
+    DecodeAttention(step, plan, w, q);
+  } else {
+    PrefillAttention(step, plan, w, q);
+  }
+  for (const int32_t position : rows_.positions) {
+    const int64_t seen = plan.window == 0 ? position + 1 : std::min<int64_t>(position + 1, plan.window);
+    attention_flops_ += 4.0 * static_cast<double>(seen) * static_cast<double>(q_width);
+  }
+  if (step.taps != nullptr) {
+    const float* shown = products_.is_few() ? products_.Input(q_width).values : a_.attention.data();
+    ShowTap(step, Tap::kAttention, plan.index, shown, q_width);
+  }
+  AddRmsNormTask join;
+  join.branch = products_.Multiply("o_proj", w.o_proj, a_.branch, step.stream);
+  join.weight = w.post_attention_layernorm;
+  join.eps = static_cast<float>(plan_.config.rms_norm_eps);
+  join.hidden = a_.hidden.data();
+  join.next = NextRow::kNormed;
+  join.next_weight = w.pre_feedforward_layernorm;
+  join.out = products_.Input(hidden);
+  join.check = {bad_.data(), static_cast<uint32_t>(PlaceOfLayer(plan.index))};
+  AddRmsNorm(step.stream, AllRows(), hidden, join);
+}
+
+// The product's input receives the result.
+void ForwardPass::DecodeAttention(const Step& step, const LayerPlan& plan, const PlacedLayer& w, const RowInput& q) {
+  const int64_t q_width = int64_t{plan.heads} * plan.head_dim;
+  const bool few = rows_.count <= kDecodeFewRows;
+  std::optional<AttentionDecodePlan>& cut = kinds_[static_cast<size_t>(plan.attention)].decode[few ? 0 : 1];
+  if (!cut) {
+    cut = PlanAttentionDecode(
+        {plan.heads, plan.kv_heads, plan.head_dim, static_cast<int32_t>(plan.window), storage_.is_bf16()},
+        few ? kDecodeFewRows : kDecodeMaxRows, max_positions_, device_);
+    if (attention_workspace_.Reserve(static_cast<int64_t>(cut->workspace_bytes))) {
+      Fill(attention_workspace_.data(), 0, cut->workspace_bytes, step.stream);
+    }
+  }
+  AttentionDecodeArgs args;
+  args.q = q;
+  args.q_weight = w.q_norm;
+  args.eps = static_cast<float>(plan_.config.rms_norm_eps);
+  args.rope = rotation_.Table(plan.attention);
+  args.rows = rows_.view;
+  args.cache = CacheOf(step, plan);
+  args.out = AttentionOutput(step, q_width);
+  args.workspace = attention_workspace_.data();
+  AttentionDecode(step.stream, *cut, args, false);
+}
+
+// The next product's input, and memory of its own where a tap wants to see it.
+RowOutput ForwardPass::AttentionOutput(const Step& step, int64_t width) {
+  RowOutput out = products_.Input(width);
+  if (step.taps != nullptr && out.values == nullptr) {
+    a_.attention.Reserve(rows_.count * width);
+    out.values = a_.attention.data();
+  }
+  return out;
+}
+
+void ForwardPass::PrefillAttention(const Step& step, const LayerPlan& plan, const PlacedLayer& w, const RowInput& q) {
+  const int64_t q_width = int64_t{plan.heads} * plan.head_dim;
+  AttentionKind& kind = kinds_[static_cast<size_t>(plan.attention)];
+  // A float32 cache is worth two terms.
+  const bool two_terms = two_terms_ || !storage_.is_bf16();
+  const PrefillShape shape{plan.heads, plan.kv_heads, plan.head_dim, plan.window, storage_.is_bf16(), two_terms};
+  if (!kind.prefill) kind.prefill = ChoosePrefillTiling(shape, device_.shared_bytes_per_block);
+  if (kind.tile_count == 0) {
+    const std::vector<QueryTile> tiles = CutIntoTiles(step.batch.sequences, kind.prefill->rows);
+    kind.tile_count = static_cast<int>(tiles.size());
+    kind.tiles.Reserve(kind.tile_count);
+    CopyToDevice(kind.tiles.data(), tiles.data(), tiles.size() * sizeof(QueryTile), step.stream);
+    Synchronize(step.stream);
+  }
+  a_.q_heads.Reserve((two_terms ? 2 : 1) * rows_.count * q_width);
+  const RopeTableView table = rotation_.Table(plan.attention);
+  AttentionPrefillArgs args;
+  args.shape = shape;
+  args.tiling = *kind.prefill;
+  args.tiles = kind.tiles.data();
+  args.tile_count = kind.tile_count;
+  args.positions = rows_.view.positions;
+  args.q_hi = a_.q_heads.data();
+  args.q_lo = two_terms ? a_.q_heads.data() + rows_.count * q_width : nullptr;
+  args.cache = CacheOf(step, plan);
+  args.out = AttentionOutput(step, q_width);
+  NormRotateHeads(step.stream, AllRows(), {plan.heads, plan.head_dim}, q, w.q_norm,
+                  static_cast<float>(plan_.config.rms_norm_eps), {table.cos, table.sin, table.pairs},
+                  {nullptr, a_.q_heads.data(), two_terms ? a_.q_heads.data() + rows_.count * q_width : nullptr});
+  AttentionPrefill(step.stream, args);
+}
+
+void ForwardPass::FeedForward(const Step& step, const LayerPlan& plan, const PlacedLayer& w) {
+  const auto hidden = static_cast<int>(plan_.hidden()), width = static_cast<int>(plan.ffn_width);
+  const RowInput gate = products_.Multiply("gate_proj, up_proj", w.gate_up, a_.gate_up, step.stream);
+  GeluMul(step.stream, AllRows(), width, gate, ColumnsFrom(gate, width), products_.Input(width));
+  AddRmsNormTask join;
+  join.branch = products_.Multiply("down_proj", w.down_proj, a_.branch, step.stream);
+  if (plan.has_experts) join.branch = AddExperts(step, w, join.branch);
+  join.weight = w.post_feedforward_layernorm;
+  join.eps = static_cast<float>(plan_.config.rms_norm_eps);
+  join.hidden = a_.hidden.data();
+  join.check = {bad_.data(), static_cast<uint32_t>(PlaceOfLayer(plan.index))};
+  if (plan_.per_layer_width() > 0) {
+    join.next = NextRow::kHidden;
+    join.out = products_.Input(hidden);
+  } else {
+    join.scale = w.layer_scalar;
+  }
+  AddRmsNorm(step.stream, AllRows(), hidden, join);
+}
+
+RowInput ForwardPass::AddExperts(const Step& step, const PlacedLayer& w, const RowInput& branch) {
+  const auto hidden = static_cast<int>(plan_.hidden());
+  const float eps = static_cast<float>(plan_.config.rms_norm_eps);
+  const RowInput stream{a_.hidden.data(), hidden, nullptr};
+  if (expert_rows_ < rows_.count) {
+    expert_rows_ = rows_.count;
+    expert_workspace_.reset();
+    expert_workspace_.emplace(
+        ExpertShape{plan_.config.num_experts, plan_.config.top_k_experts, hidden, w.experts_down.cols},
+        static_cast<int32_t>(expert_rows_));
+  }
+  for (Scratch<float>* buffer : {&a_.expert_branch, &a_.ffn_branch}) buffer->Reserve(rows_.count * hidden);
+  a_.expert_input.Reserve(2 * rows_.count * hidden);
+  RmsNorm(step.stream, AllRows(), hidden, branch, w.post_feedforward_layernorm_1, eps,
+          {a_.ffn_branch.data(), nullptr, nullptr});
+  RmsNorm(step.stream, AllRows(), hidden, stream, w.router_scale, eps, products_.Input(hidden));
+  RouteExperts(step.stream, AllRows(), products_.Multiply("router.proj", w.router_proj, a_.router, step.stream),
+               w.router_per_expert_scale, *expert_workspace_);
+  uint16_t* lo = two_terms_ || products_.is_few() ? a_.expert_input.data() + rows_.count * hidden : nullptr;
+  RmsNorm(step.stream, AllRows(), hidden, stream, w.pre_feedforward_layernorm_2, eps,
+          {nullptr, a_.expert_input.data(), lo});
+  RunExperts(step.stream, AllRows(), a_.expert_input.data(), lo, {w.experts_gate_up.data, w.experts_down.data},
+             *expert_workspace_, a_.expert_branch.data());
+  AddRmsNormTask join;
+  join.branch = {a_.expert_branch.data(), hidden, nullptr};
+  join.weight = w.post_feedforward_layernorm_2;
+  join.eps = eps;
+  join.hidden = a_.ffn_branch.data();
+  AddRmsNorm(step.stream, AllRows(), hidden, join);
+  return {a_.ffn_branch.data(), hidden, nullptr};
+}
+
+void ForwardPass::PerLayerBranch(const Step& step, const LayerPlan& plan, const PlacedLayer& w) {
+  const int64_t width = plan_.per_layer_width(), stride = (per_layer_end_ - per_layer_begin_) * width;
+  const RowInput gate =
+      products_.Multiply("per_layer_input_gate", w.per_layer_input_gate, a_.per_layer_gate, step.stream);
+  const RowInput inputs{a_.per_layer.data() + (plan.index - per_layer_begin_) * width, stride, nullptr};
+  GeluMul(step.stream, AllRows(), static_cast<int>(width), gate, inputs, products_.Input(width));
+  AddRmsNormTask join;
+  join.branch = products_.Multiply("per_layer_projection", w.per_layer_projection, a_.branch, step.stream);
+  join.weight = w.post_per_layer_input_norm;
+  join.eps = static_cast<float>(plan_.config.rms_norm_eps);
+  join.scale = w.layer_scalar;
+  join.hidden = a_.hidden.data();
+  join.check = {bad_.data(), static_cast<uint32_t>(PlaceOfLayer(plan.index))};
+  AddRmsNorm(step.stream, AllRows(), static_cast<int>(plan_.hidden()), join);
+}
+
+void ForwardPass::KeepRows(const Step& step) {
+  const auto hidden = static_cast<int>(plan_.hidden());
+  rows_.count = static_cast<int64_t>(step.batch.logit_rows.size());
+  if (rows_.count == 0) return;
+  const auto keep = [&](Scratch<float>& x) {
+    a_.kept.Reserve(rows_.count * hidden);
+    GatherRows(step.stream, AllRows(), hidden, {x.data(), hidden, nullptr}, step.input.logit_rows(), a_.kept.data());
+    CopyOnDevice(x.data(), a_.kept.data(), static_cast<size_t>(rows_.count * hidden) * sizeof(float), step.stream);
+  };
+  keep(a_.hidden);
+  keep(a_.embedding);
+  rows_.ids = step.input.kept_ids();
+  rows_.view = step.input.kept_rows();
+  rows_.positions = step.input.kept_positions();
+  rows_.is_decode = rows_.count <= kDecodeMaxRows;
+  rotation_.Launch(rows_.view.positions, rows_.count, step.stream);
+  products_.SetRows(rows_.count);
+}
+
+void ForwardPass::Logits(const Step& step) {
+  const auto hidden = static_cast<int>(plan_.hidden());
+  const float eps = static_cast<float>(plan_.config.rms_norm_eps);
+  if (step.taps != nullptr) {
+    a_.normed.Reserve(rows_.count * hidden);
+    RmsNorm(step.stream, AllRows(), hidden, {a_.hidden.data(), hidden, nullptr}, weights_.norm, eps,
+            {a_.normed.data(), nullptr, nullptr});
+    ShowTap(step, Tap::kFinalNorm, -1, a_.normed.data(), hidden);
+  }
+  if (rows_.count > static_cast<int64_t>(step.batch.logit_rows.size())) KeepRows(step);
+  const int64_t rows = rows_.count;
+  for (int64_t begin = 0; begin < rows; begin += kLogitRows) {
+    LogitsOfPiece(step, begin, std::min(kLogitRows, rows - begin));
+  }
+}
+
+// Logit rows [begin, begin + count).
+void ForwardPass::LogitsOfPiece(const Step& step, int64_t begin, int64_t count) {
+  const auto hidden = static_cast<int>(plan_.hidden());
+  const int64_t vocab = plan_.vocab();
+  const float softcap = static_cast<float>(plan_.config.final_logit_softcapping.value_or(0.0));
+  const RowCount rows{static_cast<int32_t>(count), nullptr};
+  products_.SetRows(count);
+  RmsNorm(step.stream, rows, hidden, {a_.hidden.data() + begin * hidden, hidden, nullptr}, weights_.norm,
+          static_cast<float>(plan_.config.rms_norm_eps), products_.Input(hidden));
+  a_.logits.Reserve(std::max<int64_t>(count, kFewRows) * vocab);
+  a_.best.Reserve(std::max<int64_t>(count, kFewRows));
+  if (products_.is_few()) {
+    products_.MultiplyHead(weights_.embed_tokens, softcap, a_.logits.data(), a_.best.data(), step.stream);
+  } else {
+    const RowInput raw = products_.Multiply("embed_tokens", weights_.embed_tokens, a_.head, step.stream);
+    Softcap(step.stream, rows, static_cast<int>(vocab), raw, softcap, a_.logits.data());
+    if (!step.output.best.empty()) {
+      const LogitsView logits{a_.logits.data(), vocab, vocab, products_.Count(count)};
+      a_.maxima.Reserve(count * MaximaGroups(vocab));
+      GroupMaxima(step.stream, logits, static_cast<int>(count), a_.maxima.data(), false);
+      Argmax(step.stream, logits, a_.maxima.data(), static_cast<int>(count), a_.best.data(), false);
+    }
+  }
+  const auto at = static_cast<size_t>(begin), size = static_cast<size_t>(count);
+  if (!step.output.best.empty()) {
+    CopyToHost(step.output.best.data() + at, a_.best.data(), size * sizeof(int32_t), step.stream);
+  }
+  if (!step.output.logits.empty()) {
+    const auto row = static_cast<size_t>(vocab);
+    CopyToHost(step.output.logits.data() + at * row, a_.logits.data(), size * row * sizeof(float), step.stream);
+  }
+}
+
+void ForwardPass::ShowTap(const Step& step, Tap tap, int layer, const float* data, int64_t width) {
+  if (step.taps == nullptr) return;
+  std::vector<float> values(static_cast<size_t>(rows_.count * width));
+  CopyToHost(values.data(), data, values.size() * sizeof(float), step.stream);
+  Synchronize(step.stream);
+  step.taps->OnTap(tap, layer, values, rows_.count, width);
+}
+
+}  // namespace lapidary::gpu

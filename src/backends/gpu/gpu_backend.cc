@@ -1,0 +1,182 @@
+#include "backends/gpu/gpu_backend.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "backends/gpu/decode_pass.h"
+#include "backends/gpu/forward_pass.h"
+#include "backends/gpu/kv_storage.h"
+#include "backends/gpu/placed_weights.h"
+#include "backends/gpu/places.h"
+#include "backends/gpu/step_input.h"
+#include "backends/step_check.h"
+#include "base/error.h"
+#include "checkpoint/tensor_index.h"
+#include "kernels/gpu/bandwidth_probe.h"
+#include "kernels/gpu/runtime.h"
+#include "model/config.h"
+#include "model/model_weights.h"
+
+namespace lapidary {
+namespace gpu {
+namespace {
+
+// Left free beside the weights when it is decided where the table goes: cache and activations.
+constexpr int64_t kRoomBesideWeights = int64_t{4} << 30;
+
+DeviceInfo RequireDevice() {
+  std::string why;
+  std::optional<DeviceInfo> device = FindDevice(&why);
+  if (!device) Throw(ErrorKind::kUnsupported, "device cuda: " + why);
+  return *std::move(device);
+}
+
+bool TableOnHost(PerLayerTable where, const ModelPlan& plan, const ModelWeights& weights, const DeviceInfo& device) {
+  if (where != PerLayerTable::kAuto) return where == PerLayerTable::kHost;
+  return DeviceWeightBytes(plan, weights, false) + kRoomBesideWeights > device.free_bytes;
+}
+
+// Few-row steps: a recorded graph of launches, made again when the step's buffers move.
+class DecodeGraph {
+ public:
+  DecodeGraph(const ModelPlan& plan, const PlacedWeights& weights, const KvStorage& storage, const DeviceInfo& device,
+              int64_t max_positions)
+      : pass_(plan, weights, storage, device, max_positions) {}
+
+  void Run(const StepInput& input, int rows, gpuStream stream) {
+    Recorded& recorded = recorded_[static_cast<size_t>(rows - 1)];
+    if (recorded.graph.empty()) pass_.Launch(input, rows, stream);  // the first time, kernels are set up
+    if (recorded.graph.empty() || recorded.version != input.version()) {
+      recorded.graph = Graph::Capture(stream, [&] { pass_.Launch(input, rows, stream); });
+      recorded.version = input.version();
+    }
+    recorded.graph.Launch(stream);
+  }
+
+  const DecodePass& pass() const { return pass_; }
+
+ private:
+  struct Recorded {
+    Graph graph;
+    int version = 0;
+  };
+
+  DecodePass pass_;
+  std::array<Recorded, kFewRows> recorded_;  // for each number of rows
+};
+
+class GpuBackend final : public Backend {
+ public:
+  GpuBackend(const std::string& folder, const GpuBackendOptions& options, const ProgressFn& progress)
+      : device_(RequireDevice()), options_(options), plan_(MakeModelPlan(LoadConfig(folder))) {
+    const TensorIndex index = TensorIndex::Open(folder);
+    const ModelWeights weights = BindWeights(index, plan_);
+    weights_ = PlaceWeights(plan_, weights, TableOnHost(options.per_layer_table, plan_, weights, device_), progress);
+    weight_bytes_per_step_ = SummarizeUse(index, plan_).per_token_bytes;
+  }
+
+  const ModelPlan& plan() const override { return plan_; }
+  std::string Description() const override { return "cuda (" + device_.name + ")"; }
+  int64_t WeightBytesPerStep() const override { return weight_bytes_per_step_; }
+
+  void AllocateKv(const std::array<int32_t, kKvGroups>& blocks, DType type) override {
+    CheckKvType(type);
+    storage_ = KvStorage(plan_.kv, blocks, type);
+    const int64_t full = int64_t{blocks[static_cast<size_t>(AttentionType::kFull)]} * kKvBlockTokens;
+    const int64_t longest = plan_.config.max_position_embeddings;
+    const int64_t positions = full > 0 ? std::min(full, longest) : longest;
+    forward_.emplace(
+        plan_, weights_, storage_,
+        ForwardPass::Setup{device_, options_.bf16_activations ? ActivationTerms::kOne : ActivationTerms::kTwo,
+                           positions});
+    if (DecodePass::Takes(plan_)) decode_.emplace(plan_, weights_, storage_, device_, positions);
+    results_ = PinnedMemory(DecodePass::kResults * sizeof(int32_t));
+    logits_ = PinnedMemory(static_cast<size_t>(kFewRows * plan_.vocab()) * sizeof(float));
+  }
+
+  void Forward(const StepBatch& batch, std::span<float> logits, TapSink* taps) override {
+    Run(batch, {logits, {}}, taps);
+  }
+
+  void ForwardGreedy(const StepBatch& batch, std::span<int32_t> best, TapSink* taps) override {
+    Run(batch, {{}, best}, taps);
+  }
+
+  double LastStepFlops() const override { return flops_; }
+  int64_t PreferredStepTokens() const override { return 2048; }
+  MachineRates MeasureMachine() override { return {MeasureReadBandwidth() * 1e9, 0}; }
+
+ private:
+  void Run(const StepBatch& batch, const StepOutput& output, TapSink* taps) {
+    CheckStep(plan_, {storage_.blocks(0), storage_.blocks(1)}, batch);
+    const size_t rows = batch.logit_rows.size();
+    if (output.best.empty()) CheckRoom("logits", output.logits.size(), rows * static_cast<size_t>(plan_.vocab()));
+    if (output.logits.empty()) CheckRoom("best ids", output.best.size(), rows);
+    if (decode_ && taps == nullptr && batch.ids.size() <= size_t{kFewRows} && batch.stop_early) {
+      RunFew(batch, output);
+    } else {
+      many_input_.Send(batch, stream_.get());
+      forward_->Run(batch, many_input_, output, taps, stream_.get());
+      flops_ = forward_->flops();
+    }
+  }
+
+  void RunFew(const StepBatch& batch, const StepOutput& output);
+
+  DeviceInfo device_;
+  GpuBackendOptions options_;
+  ModelPlan plan_;
+  PlacedWeights weights_;
+  int64_t weight_bytes_per_step_ = 0;
+  Stream stream_;
+  KvStorage storage_;
+  StepInput few_input_, many_input_;
+  std::optional<ForwardPass> forward_;
+  std::optional<DecodeGraph> decode_;
+  PinnedMemory results_, logits_;
+  double flops_ = 0;
+};
+
+void GpuBackend::RunFew(const StepBatch& batch, const StepOutput& output) {
+  const gpuStream stream = stream_.get();
+  few_input_.Send(batch, stream);
+  decode_->Run(few_input_, static_cast<int>(batch.ids.size()), stream);
+  const DecodePass& pass = decode_->pass();
+  int32_t* results = static_cast<int32_t*>(results_.data());
+  float* logits = static_cast<float*>(logits_.data());
+  const auto vocab = static_cast<size_t>(plan_.vocab());
+  CopyToHost(results, pass.results(), DecodePass::kResults * sizeof(int32_t), stream);
+  if (!output.logits.empty()) {
+    CopyToHost(logits, pass.logits(), batch.ids.size() * vocab * sizeof(float), stream);
+  }
+  Synchronize(stream);
+  if (const int32_t place = results[kFewRows]; place != 0) {
+    Throw(ErrorKind::kDevice,
+          NameOfPlace(place) + ": found a value that is not finite, wanted finite numbers; the weights may be damaged");
+  }
+  for (size_t i = 0; i < batch.logit_rows.size(); ++i) {
+    const auto row = static_cast<size_t>(batch.logit_rows[i]);
+    if (!output.best.empty()) output.best[i] = std::max(results[row], 0);
+    if (!output.logits.empty()) std::memcpy(&output.logits[i * vocab], logits + row * vocab, vocab * sizeof(float));
+  }
+  flops_ = 2.0 * static_cast<double>(weight_bytes_per_step_ / 2) * static_cast<double>(batch.ids.size());
+}
+
+}  // namespace
+}  // namespace gpu
+
+std::string WhyNoGpu() {
+  std::string why;
+  return gpu::FindDevice(&why) ? std::string() : why;
+}
+
+std::unique_ptr<Backend> LoadGpuBackend(const std::string& folder, const GpuBackendOptions& options,
+                                        const ProgressFn& progress) {
+  return std::make_unique<gpu::GpuBackend>(folder, options, progress);
+}
+
+}  // namespace lapidary

@@ -1,0 +1,125 @@
+#include "backends/gpu/gpu_backend.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include <memory>
+#include <vector>
+
+#include "testing/model_runner.h"
+#include "testing/test_backend.h"
+
+namespace lapidary {
+namespace {
+
+std::vector<int32_t> Ids(size_t count, uint32_t seed) {
+  std::vector<int32_t> ids(count);
+  for (int32_t& id : ids) {
+    seed = seed * 1664525u + 1013904223u;
+    id = static_cast<int32_t>(3 + (seed >> 8) % 1000);
+  }
+  return ids;
+}
+
+class GpuBackendTest : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (const std::string why = WhyNoTestBackend(); !why.empty()) GTEST_SKIP() << why;
+  }
+
+  // A backend in which each of `prompts` has been read.
+  struct Read {
+    std::unique_ptr<Backend> backend;
+    std::unique_ptr<ModelRunner> runner;
+  };
+  Read ReadPrompts(const std::vector<std::vector<int32_t>>& prompts, const GpuBackendOptions& options = {},
+                   DType kv_type = DType::kF32) {
+    Read read{LoadGpuBackend(TestData(GetParam()), options, {}), nullptr};
+    read.runner = std::make_unique<ModelRunner>(*read.backend, kv_type, static_cast<int>(prompts.size()), 256);
+    for (size_t s = 0; s < prompts.size(); ++s) read.runner->Prefill(static_cast<int>(s), prompts[s]);
+    return read;
+  }
+};
+
+// Steps of up to 8 rows: a row has the same bits alone, among others, and in a draft that is verified in one step.
+TEST_P(GpuBackendTest, FewRowsDoNotDependOnEachOther) {
+  const std::vector<std::vector<int32_t>> prompts = {Ids(5, 1), Ids(70, 2), Ids(33, 3)};
+  const std::vector<int32_t> next = Ids(3, 4);
+  Read read = ReadPrompts(prompts);
+  const auto end = [&](size_t s) { return static_cast<int64_t>(prompts[s].size()); };
+  std::vector<std::vector<float>> alone;
+  for (int s = 0; s < 3; ++s) {
+    const auto at = static_cast<size_t>(s);
+    alone.push_back(read.runner->Step({{s, end(at), {next[at]}}}, {0}));
+  }
+  const std::vector<float> together =
+      read.runner->Step({{0, end(0), {next[0]}}, {1, end(1), {next[1]}}, {2, end(2), {next[2]}}}, {0, 1, 2});
+  const auto vocab = static_cast<size_t>(read.runner->vocab());
+  for (size_t s = 0; s < 3; ++s) {
+    EXPECT_TRUE(std::equal(alone[s].begin(), alone[s].end(), together.begin() + static_cast<ptrdiff_t>(s * vocab)))
+        << s;
+  }
+
+  std::vector<std::vector<float>> one_by_one;
+  const std::vector<int32_t> draft = Ids(8, 5);
+  for (size_t i = 0; i < draft.size(); ++i) {
+    one_by_one.push_back(read.runner->Step({{1, end(1) + static_cast<int64_t>(i), {draft[i]}}}, {0}));
+  }
+  const std::vector<float> verified = read.runner->Step({{1, end(1), draft}}, {0, 1, 2, 3, 4, 5, 6, 7});
+  for (size_t i = 0; i < draft.size(); ++i) {
+    EXPECT_TRUE(
+        std::equal(one_by_one[i].begin(), one_by_one[i].end(), verified.begin() + static_cast<ptrdiff_t>(i * vocab)))
+        << i;
+  }
+}
+
+TEST_P(GpuBackendTest, GreedyIdsAreThoseOfTheLogits) {
+  const std::vector<int32_t> prompt = Ids(40, 6);
+  const std::unique_ptr<Backend> backend = LoadGpuBackend(TestData(GetParam()), {}, {});
+  ModelRunner runner(*backend, DType::kF32, 1, 256);
+  runner.Prefill(0, prompt);
+  for (const size_t rows : {size_t{1}, size_t{7}, size_t{20}}) {
+    const std::vector<int32_t> ids = Ids(rows, 7);
+    std::vector<int32_t> wanted(rows);
+    for (size_t i = 0; i < rows; ++i) wanted[i] = static_cast<int32_t>(i);
+    const std::vector<float> logits = runner.Step({{0, 40, ids}}, wanted);
+    const std::vector<int32_t> best = runner.StepGreedy({{0, 40, ids}}, wanted);
+    const auto vocab = static_cast<size_t>(runner.vocab());
+    for (size_t i = 0; i < rows; ++i) EXPECT_EQ(best[i], Argmax(std::span(logits).subspan(i * vocab, vocab))) << i;
+  }
+}
+
+// The table of per-layer embeddings gives the same bits from either side.
+TEST_P(GpuBackendTest, TableOnTheHostGivesTheSameBits) {
+  const std::vector<int32_t> prompt = Ids(50, 8);
+  std::vector<std::vector<float>> logits;
+  for (const PerLayerTable where : {PerLayerTable::kDevice, PerLayerTable::kHost}) {
+    Read read = ReadPrompts({prompt}, {.per_layer_table = where});
+    logits.push_back(read.runner->Step({{0, 50, {9}}}, {0}));
+  }
+  EXPECT_EQ(logits[0], logits[1]);
+}
+
+TEST_P(GpuBackendTest, StoppingEarlyIsHarmless) {
+  const std::vector<int32_t> prompt = Ids(90, 9);
+  std::vector<std::vector<float>> logits;
+  for (const bool early : {true, false}) {
+    const std::unique_ptr<Backend> backend = LoadGpuBackend(TestData(GetParam()), {}, {});
+    ModelRunner runner(*backend, DType::kF32, 1, 256);
+    logits.push_back(runner.Prefill(0, prompt, {.stop_early = early}));
+  }
+  double error = 0, norm = 0;
+  for (size_t i = 0; i < logits[0].size(); ++i) {
+    error += (logits[0][i] - logits[1][i]) * (logits[0][i] - logits[1][i]);
+    norm += logits[1][i] * logits[1][i];
+  }
+  EXPECT_LE(std::sqrt(error / norm), 1e-4);
+}
+
+INSTANTIATE_TEST_SUITE_P(, GpuBackendTest, testing::Values("e2b-mini", "e4b-mini", "dense-mini", "moe-mini"),
+                         [](const auto& shape) { return shape.param.substr(0, shape.param.find('-')); });
+
+}  // namespace
+}  // namespace lapidary
