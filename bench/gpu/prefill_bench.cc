@@ -78,9 +78,9 @@ void Measure(const std::string& name, double operations, double bytes, const std
   std::fflush(stdout);
 }
 
-void Attention(int rows, int head_dim, bool two_terms, int64_t shared_bytes) {
+void Attention(int rows, int head_dim, int terms, int64_t shared_bytes) {
   AttentionPrefillArgs args;
-  args.shape = {kHeads, 1, head_dim, head_dim == 256 ? kWindow : 0, true, two_terms};
+  args.shape = {kHeads, 1, head_dim, head_dim == 256 ? kWindow : 0, true, terms};
   args.tiling = ChoosePrefillTiling(args.shape, shared_bytes);
   const std::vector<int32_t> sequences(static_cast<size_t>(rows), 0);
   const std::vector<QueryTile> tiles = CutIntoTiles(sequences, args.tiling.rows);
@@ -97,22 +97,22 @@ void Attention(int rows, int head_dim, bool two_terms, int64_t shared_bytes) {
                      device_blocks = Upload(blocks.data(), blocks.size() * sizeof(int32_t)),
                      device_first_block = Upload(&first_block, sizeof(first_block));
   const int64_t width = int64_t{kHeads} * head_dim, block_values = int64_t{2} * kBlockPositions * head_dim;
-  const Random<uint16_t> q(2 * rows * width), cache(static_cast<int64_t>(blocks.size()) * block_values),
-      out(2 * rows * width);
+  const Random<uint16_t> q(3 * rows * width), cache(static_cast<int64_t>(blocks.size()) * block_values),
+      out(3 * rows * width);
   args.tiles = static_cast<const QueryTile*>(device_tiles.data());
   args.tile_count = static_cast<int>(tiles.size());
   args.positions = static_cast<const int32_t*>(device_positions.data());
-  args.q_hi = q.data();
-  args.q_lo = q.data() + rows * width;
+  args.q = {q.data(), q.data() + rows * width, q.data() + 2 * rows * width};
   args.cache = {reinterpret_cast<std::byte*>(cache.data()),
                 block_values * 2,
                 static_cast<const int32_t*>(device_blocks.data()),
                 static_cast<const int32_t*>(device_first_block.data()),
                 static_cast<int32_t>(blocks.size()),
                 true};
-  args.out = {nullptr, out.data(), two_terms ? out.data() + rows * width : nullptr};
-  Measure("attention, heads of " + std::to_string(head_dim) + (two_terms ? ", two terms" : ", one term"),
-          4.0 * seen * static_cast<double>(width) * (two_terms ? 2 : 1), 0,
+  args.out = {nullptr, out.data()};
+  if (terms == 3) args.out.lo = out.data() + rows * width, args.out.third = out.data() + 2 * rows * width;
+  Measure("attention, heads of " + std::to_string(head_dim) + ", terms: " + std::to_string(terms),
+          4.0 * seen * static_cast<double>(width) * terms, 0,
           [&](gpuStream stream) { AttentionPrefill(stream, args); });
 }
 
@@ -132,10 +132,11 @@ void RowWise(int rows) {
   const int ffn = 6144, q_width = kHeads * 512;
   const Random<float> gate_up(int64_t{rows} * 2 * ffn), q(int64_t{rows} * q_width), hidden(int64_t{rows} * kHidden),
       branch(int64_t{rows} * kHidden), weight(kHidden), cos(int64_t{rows} * 64), sin(int64_t{rows} * 64);
-  const Random<uint16_t> terms(2 * int64_t{rows} * ffn);
-  const RowOutput out{nullptr, terms.data(), terms.data() + int64_t{rows} * ffn};
+  const Random<uint16_t> terms(3 * int64_t{rows} * ffn);
+  const RowOutput out{nullptr, terms.data(), terms.data() + int64_t{rows} * ffn,
+                      terms.data() + int64_t{rows} * 2 * ffn};
   const double values = rows;
-  Measure("gelu_mul, 6144", 0, values * ffn * 12, [&](gpuStream stream) {
+  Measure("gelu_mul, 6144", 0, values * ffn * 14, [&](gpuStream stream) {
     GeluMul(stream, {rows}, ffn, {gate_up.data(), 2 * ffn}, {gate_up.data() + ffn, 2 * ffn}, out);
   });
   AddRmsNormTask task;
@@ -145,9 +146,9 @@ void RowWise(int rows) {
   task.hidden = hidden.data();
   task.next = NextRow::kNormed;
   task.out = out;
-  Measure("add_rms_norm, 1536", 0, values * kHidden * 16,
+  Measure("add_rms_norm, 1536", 0, values * kHidden * 18,
           [&](gpuStream stream) { AddRmsNorm(stream, {rows}, kHidden, task); });
-  Measure("norm_rotate_heads, 8 x 512", 0, values * q_width * 8, [&](gpuStream stream) {
+  Measure("norm_rotate_heads, 8 x 512", 0, values * q_width * 10, [&](gpuStream stream) {
     NormRotateHeads(stream, {rows}, {kHeads, 512}, {q.data(), q_width}, nullptr, 1e-6f, {cos.data(), sin.data(), 64},
                     out);
   });
@@ -156,18 +157,20 @@ void RowWise(int rows) {
 void Experts(int rows) {
   const ExpertShape shape{128, 8, 2816, 704};
   const int64_t weights = int64_t{shape.experts} * shape.width * shape.hidden;
-  const Random<uint16_t> gate_up(2 * weights), down(weights), x(2 * int64_t{rows} * shape.hidden);
+  const Random<uint16_t> gate_up(2 * weights), down(weights), x(3 * int64_t{rows} * shape.hidden);
   const Random<float> scores(int64_t{rows} * shape.experts), scale(shape.experts), out(int64_t{rows} * shape.hidden);
   const ExpertWorkspace workspace(shape, rows);
   Measure("route experts, " + std::to_string(rows) + " rows", 0, 0, [&](gpuStream stream) {
     RouteExperts(stream, {rows}, {scores.data(), shape.experts}, scale.data(), workspace);
   });
   const double used = std::min(1.0, rows * 8.0 / shape.experts) * static_cast<double>(weights) * 6;
-  for (const bool two_terms : {false, true}) {
-    Measure("run experts, " + std::to_string(rows) + " rows" + (two_terms ? ", two terms" : ", one term"),
-            rows * 8.0 * 6.0 * shape.width * shape.hidden * (two_terms ? 2 : 1), used, [&](gpuStream stream) {
-              RunExperts(stream, {rows}, x.data(), two_terms ? x.data() + int64_t{rows} * shape.hidden : nullptr,
-                         {gate_up.data(), down.data()}, workspace, out.data());
+  for (const int terms : {1, 3}) {
+    RowTerms input{x.data()};
+    const int64_t size = int64_t{rows} * shape.hidden;
+    if (terms == 3) input.lo = x.data() + size, input.third = x.data() + 2 * size;
+    Measure("run experts, " + std::to_string(rows) + " rows, terms: " + std::to_string(terms),
+            rows * 8.0 * 6.0 * shape.width * shape.hidden * terms, used, [&](gpuStream stream) {
+              RunExperts(stream, {rows}, input, {gate_up.data(), down.data()}, workspace, out.data());
             });
   }
 }
@@ -185,9 +188,9 @@ void Run(const std::vector<int>& row_counts) {
   const MatmulWorkspace workspace{memory.data(), memory.size_bytes()};
   for (const int rows : row_counts) {
     std::printf("-- %d rows\n", rows);
-    for (const bool two_terms : {false, true}) {
-      for (const int head_dim : {256, 512}) Attention(rows, head_dim, two_terms, device->shared_bytes_per_block);
-      const int64_t stacked = int64_t{rows} * (two_terms ? 2 : 1);
+    for (const int terms : {1, 3}) {
+      for (const int head_dim : {256, 512}) Attention(rows, head_dim, terms, device->shared_bytes_per_block);
+      const int64_t stacked = int64_t{rows} * terms;
       for (const MatmulShape& shape : {MatmulShape{stacked, 2560, 1536}, MatmulShape{stacked, 1536, 2048},
                                        MatmulShape{stacked, 12288, 1536}, MatmulShape{stacked, 1536, 6144}}) {
         Product(matmul, workspace, shape);

@@ -58,7 +58,7 @@ void AddModelOptions(CLI::App& command, ModelOptions& options, const CliEnvironm
       ->check(CLI::IsMember({"auto", "gpu", "host"}));
   command
       .add_option("--activations", options.activations,
-                  "GPU: activations of long prompts and large batches as f32 (two bfloat16 terms) or bf16: faster")
+                  "GPU: activations of long prompts and large batches as f32 (three bfloat16 terms) or bf16: faster")
       ->check(CLI::IsMember({"f32", "bf16"}));
   command.add_option("--kv-type", options.kv_type, "Element type of the K/V cache: f32 or bf16")
       ->check(CLI::IsMember({"f32", "bf16"}));

@@ -14,7 +14,7 @@
 namespace lapidary::gpu {
 namespace {
 
-// Rows whose logits are made at a time: 64 x 262,144 in two terms are 134 MB.
+// Rows whose logits are made at a time: 64 x 262,144 in three terms are 201 MB.
 constexpr int64_t kLogitRows = Products::kMostCount;
 
 // The most rows that one sequence has in the step.
@@ -32,7 +32,8 @@ DeviceMatrix RowsOf(const DeviceMatrix& w, int64_t begin, int64_t end) {
 }
 
 RowInput ColumnsFrom(const RowInput& x, int64_t begin) {
-  return {x.values + begin, x.stride, x.second == nullptr ? nullptr : x.second + begin};
+  const auto from = [&](const float* part) { return part == nullptr ? nullptr : part + begin; };
+  return {x.values + begin, x.stride, from(x.second), from(x.third)};
 }
 
 }  // namespace
@@ -53,7 +54,7 @@ ForwardPass::ForwardPass(const ModelPlan& plan, const PlacedWeights& weights, co
       storage_(storage),
       device_(setup.device),
       max_positions_(setup.max_positions),
-      two_terms_(setup.terms == ActivationTerms::kTwo),
+      terms_(setup.terms == ActivationTerms::kThree ? 3 : 1),
       products_(setup.terms),
       rotation_(plan) {
   bad_.Reserve(1);
@@ -260,9 +261,7 @@ RowOutput ForwardPass::AttentionOutput(const Step& step, int64_t width) {
 void ForwardPass::PrefillAttention(const Step& step, const LayerPlan& plan, const PlacedLayer& w, const RowInput& q) {
   const int64_t q_width = int64_t{plan.heads} * plan.head_dim;
   AttentionKind& kind = kinds_[static_cast<size_t>(plan.attention)];
-  // A float32 cache is worth two terms.
-  const bool two_terms = two_terms_ || !storage_.is_bf16();
-  const PrefillShape shape{plan.heads, plan.kv_heads, plan.head_dim, plan.window, storage_.is_bf16(), two_terms};
+  const PrefillShape shape{plan.heads, plan.kv_heads, plan.head_dim, plan.window, storage_.is_bf16(), terms_};
   if (!kind.prefill) kind.prefill = ChoosePrefillTiling(shape, device_.shared_bytes_per_block);
   if (kind.tile_count == 0) {
     const std::vector<QueryTile> tiles = CutIntoTiles(step.batch.sequences, kind.prefill->rows);
@@ -271,7 +270,7 @@ void ForwardPass::PrefillAttention(const Step& step, const LayerPlan& plan, cons
     CopyToDevice(kind.tiles.data(), tiles.data(), tiles.size() * sizeof(QueryTile), step.stream);
     Synchronize(step.stream);
   }
-  a_.q_heads.Reserve((two_terms ? 2 : 1) * rows_.count * q_width);
+  const RowOutput q_terms = TermsIn(a_.q_heads, terms_, q_width);
   const RopeTableView table = rotation_.Table(plan.attention);
   AttentionPrefillArgs args;
   args.shape = shape;
@@ -279,14 +278,19 @@ void ForwardPass::PrefillAttention(const Step& step, const LayerPlan& plan, cons
   args.tiles = kind.tiles.data();
   args.tile_count = kind.tile_count;
   args.positions = rows_.view.positions;
-  args.q_hi = a_.q_heads.data();
-  args.q_lo = two_terms ? a_.q_heads.data() + rows_.count * q_width : nullptr;
+  args.q = {q_terms.hi, q_terms.lo, q_terms.third};
   args.cache = CacheOf(step, plan);
   args.out = AttentionOutput(step, q_width);
   NormRotateHeads(step.stream, AllRows(), {plan.heads, plan.head_dim}, q, w.q_norm,
-                  static_cast<float>(plan_.config.rms_norm_eps), {table.cos, table.sin, table.pairs},
-                  {nullptr, a_.q_heads.data(), two_terms ? a_.q_heads.data() + rows_.count * q_width : nullptr});
+                  static_cast<float>(plan_.config.rms_norm_eps), {table.cos, table.sin, table.pairs}, q_terms);
   AttentionPrefill(step.stream, args);
+}
+
+RowOutput ForwardPass::TermsIn(Scratch<uint16_t>& buffer, int terms, int64_t width) const {
+  const int64_t size = rows_.count * width;
+  buffer.Reserve(terms * size);
+  if (terms == 1) return {nullptr, buffer.data()};
+  return {nullptr, buffer.data(), buffer.data() + size, buffer.data() + 2 * size};
 }
 
 void ForwardPass::FeedForward(const Step& step, const LayerPlan& plan, const PlacedLayer& w) {
@@ -321,16 +325,14 @@ RowInput ForwardPass::AddExperts(const Step& step, const PlacedLayer& w, const R
         static_cast<int32_t>(expert_rows_));
   }
   for (Scratch<float>* buffer : {&a_.expert_branch, &a_.ffn_branch}) buffer->Reserve(rows_.count * hidden);
-  a_.expert_input.Reserve(2 * rows_.count * hidden);
   RmsNorm(step.stream, AllRows(), hidden, branch, w.post_feedforward_layernorm_1, eps,
           {a_.ffn_branch.data(), nullptr, nullptr});
   RmsNorm(step.stream, AllRows(), hidden, stream, w.router_scale, eps, products_.Input(hidden));
   RouteExperts(step.stream, AllRows(), products_.Multiply("router.proj", w.router_proj, a_.router, step.stream),
                w.router_per_expert_scale, *expert_workspace_);
-  uint16_t* lo = two_terms_ || products_.is_few() ? a_.expert_input.data() + rows_.count * hidden : nullptr;
-  RmsNorm(step.stream, AllRows(), hidden, stream, w.pre_feedforward_layernorm_2, eps,
-          {nullptr, a_.expert_input.data(), lo});
-  RunExperts(step.stream, AllRows(), a_.expert_input.data(), lo, {w.experts_gate_up.data, w.experts_down.data},
+  const RowOutput x = TermsIn(a_.expert_input, products_.is_few() ? 3 : terms_, hidden);
+  RmsNorm(step.stream, AllRows(), hidden, stream, w.pre_feedforward_layernorm_2, eps, x);
+  RunExperts(step.stream, AllRows(), {x.hi, x.lo, x.third}, {w.experts_gate_up.data, w.experts_down.data},
              *expert_workspace_, a_.expert_branch.data());
   AddRmsNormTask join;
   join.branch = {a_.expert_branch.data(), hidden, nullptr};

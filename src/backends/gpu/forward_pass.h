@@ -31,7 +31,7 @@ class ForwardPass {
  public:
   struct Setup {
     DeviceInfo device;
-    ActivationTerms terms = ActivationTerms::kTwo;
+    ActivationTerms terms = ActivationTerms::kThree;
     int64_t max_positions = 0;  // bound of position + 1
   };
 
@@ -97,6 +97,8 @@ class ForwardPass {
   void DecodeAttention(const Step& step, const LayerPlan& plan, const PlacedLayer& w, const RowInput& q);
   RowOutput AttentionOutput(const Step& step, int64_t width);
   void PrefillAttention(const Step& step, const LayerPlan& plan, const PlacedLayer& w, const RowInput& q);
+  // `buffer` as [terms, rows, width].
+  RowOutput TermsIn(Scratch<uint16_t>& buffer, int terms, int64_t width) const;
   // branch = norm_1(branch) + norm_2(experts of the residual stream).
   RowInput AddExperts(const Step& step, const PlacedLayer& w, const RowInput& branch);
   void FeedForward(const Step& step, const LayerPlan& plan, const PlacedLayer& w);
@@ -114,7 +116,7 @@ class ForwardPass {
   const KvStorage& storage_;
   const DeviceInfo device_;
   const int64_t max_positions_;
-  const bool two_terms_;
+  const int terms_;  // of activations of many rows
   Products products_;
   Rotation rotation_;
   Rows rows_;

@@ -91,7 +91,7 @@ class GpuBackend final : public Backend {
     const int64_t positions = full > 0 ? std::min(full, longest) : longest;
     forward_.emplace(
         plan_, weights_, storage_,
-        ForwardPass::Setup{device_, options_.bf16_activations ? ActivationTerms::kOne : ActivationTerms::kTwo,
+        ForwardPass::Setup{device_, options_.bf16_activations ? ActivationTerms::kOne : ActivationTerms::kThree,
                            positions});
     if (DecodePass::Takes(plan_)) decode_.emplace(plan_, weights_, storage_, device_, positions);
     results_ = PinnedMemory(DecodePass::kResults * sizeof(int32_t));

@@ -13,7 +13,7 @@ enum class PerLayerTable : uint8_t { kDevice, kHost, kAuto };  // kAuto: on the 
 
 struct GpuBackendOptions {
   PerLayerTable per_layer_table = PerLayerTable::kAuto;
-  // Activations of products of more than 8 rows as one bfloat16 term instead of two: about twice as fast for long
+  // Activations of steps of more than 8 rows as one bfloat16 term instead of three: up to three times as fast for long
   // prompts and large batches, and as exact as bfloat16 activations are (docs/numerics.md).
   bool bf16_activations = false;
 };

@@ -4,7 +4,7 @@
 
 namespace lapidary::gpu {
 
-Products::Products(ActivationTerms terms) : terms_(terms == ActivationTerms::kTwo ? 2 : 1) {
+Products::Products(ActivationTerms terms) : terms_(terms == ActivationTerms::kThree ? 3 : 1) {
   std::array<int32_t, kMostCount + 1> counts{};
   std::iota(counts.begin(), counts.end(), 0);
   counts_.Reserve(static_cast<int64_t>(counts.size()));
@@ -23,7 +23,9 @@ RowOutput Products::Input(int64_t width) {
     return {values_.data(), nullptr, nullptr};
   }
   split_.Reserve(terms_ * rows_ * width);
-  return {nullptr, split_.data(), terms_ == 2 ? split_.data() + rows_ * width : nullptr};
+  uint16_t* hi = split_.data();
+  if (terms_ == 1) return {nullptr, hi};
+  return {nullptr, hi, hi + rows_ * width, hi + 2 * rows_ * width};
 }
 
 MatmulFewArgs Products::FewArgs(const DeviceMatrix& w, float* y) const {
@@ -47,7 +49,8 @@ RowInput Products::Multiply(const char* what, const DeviceMatrix& w, Scratch<flo
   const MatmulShape shape{terms_ * rows_, w.rows, w.cols, 0};
   many_.Run(stream, shape, split_.data(), w.data, y.data(),
             {workspace_.data(), static_cast<size_t>(workspace_.size())});
-  return {y.data(), w.rows, terms_ == 2 ? y.data() + rows_ * w.rows : nullptr};
+  if (terms_ == 1) return {y.data(), w.rows};
+  return {y.data(), w.rows, y.data() + rows_ * w.rows, y.data() + 2 * rows_ * w.rows};
 }
 
 void Products::MultiplyHead(const DeviceMatrix& w, float softcap, float* y, int32_t* best, gpuStream stream) {

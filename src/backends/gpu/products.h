@@ -11,9 +11,9 @@
 
 namespace lapidary::gpu {
 
-// How activations enter the products of many rows: as two bfloat16 terms, which keeps 16 bits of mantissa, or rounded
-// to bfloat16, which halves the work.
-enum class ActivationTerms : uint8_t { kTwo, kOne };
+// How activations enter the products of many rows: as three bfloat16 terms, which hold all 24 bits of a float32, or
+// rounded to bfloat16, which is a third of the work.
+enum class ActivationTerms : uint8_t { kThree, kOne };
 
 // The matrix products of a step, for any number of rows: few rows stream the weights past them, more rows go through
 // tensor cores. Every product has the same input buffer: whatever makes the input writes to Input() first.

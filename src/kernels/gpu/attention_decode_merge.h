@@ -46,11 +46,9 @@ __device__ __forceinline__ void WeighPartials(int count, const Partial& partial,
 template <int kDim, bool kBf16, typename Partial, typename Store>
 __device__ __forceinline__ void Merge(int count, const Partial& partial, Shared<kDim, kBf16>* shared,
                                       const Store& store) {
-  WeighPartials<kDim, kBf16>(count, partial, shared);
   constexpr int kVectors = kTileHeads * kDim / 4, kEach = kVectors > kThreads ? kVectors / kThreads : 1;
   constexpr int kAtOnce = kEach > 2 ? 4 : 8;
   const int thread = static_cast<int>(threadIdx.x);
-  if (thread >= kVectors) return;
   FloatVector<4> sum[kEach] = {};
   for (int begin = 0; begin < count; begin += kAtOnce) {
     FloatVector<4> x[kAtOnce][kEach];
@@ -59,9 +57,13 @@ __device__ __forceinline__ void Merge(int count, const Partial& partial, Shared<
       const float* from = partial(begin + i < count ? begin + i : count - 1);
 #pragma unroll
       for (int j = 0; j < kEach; ++j) {
-        x[i][j] = *reinterpret_cast<const FloatVector<4>*>(from + (thread + j * kThreads) * 4);
+        const int at = thread + j * kThreads;
+        x[i][j] = at < kVectors ? reinterpret_cast<const FloatVector<4>*>(from)[at] : FloatVector<4>{};
       }
     }
+    // The first values are on their way meanwhile.
+    if (begin == 0) WeighPartials<kDim, kBf16>(count, partial, shared);
+    if (thread >= kVectors) return;
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       if (begin + i >= count) break;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "kernels/gpu/attention_prefill_tilings.h"
 #include "kernels/gpu/device/async_copy.h"
 #include "kernels/gpu/device/bf16.h"
 #include "kernels/gpu/device/dependent_launch.h"
@@ -15,32 +16,10 @@
 namespace lapidary::gpu {
 namespace {
 
+using namespace prefill;
+
 constexpr float kLog2E = 1.4426950408889634f;
 constexpr float kNone = -INFINITY;  // the score of a position that is not seen
-constexpr int kPad = 8;             // values after each row in shared memory: ldmatrix then meets all banks
-
-// A block holds kRows query vectors (row m is head m % group of the tile's token m / group) and kKeys keys and values.
-// Its warps stand kWarpsM x kWarpsD: warp (m, d) computes the scores of rows [16 m, 16 m + 16) with the d-th part of
-// the keys, and the d-th part of the values' dimensions of those rows' results.
-template <int kDim_, int kWarpsM_, int kWarpsD_, int kKeys_, int kQueryTerms_, bool kFloatCache_>
-struct Tiling {
-  static constexpr int kDim = kDim_, kWarpsM = kWarpsM_, kWarpsD = kWarpsD_, kKeys = kKeys_;
-  static constexpr int kQueryTerms = kQueryTerms_, kKvTerms = kFloatCache_ ? 2 : 1;
-  static constexpr bool kFloatCache = kFloatCache_;
-  static constexpr int kRows = 16 * kWarpsM, kThreads = kWarpSize * kWarpsM * kWarpsD;
-  static constexpr int kStride = kDim + kPad;         // of q, k, v rows
-  static constexpr int kWeightStride = kKeys + kPad;  // of softmax weights
-  static constexpr int kWarpKeys = kKeys / kWarpsD, kScoreTiles = kWarpKeys / 8;
-  static constexpr int kWarpDims = kDim / kWarpsD, kOutTiles = kWarpDims / 8;
-  static constexpr int kChunks = kDim / 8;  // of 16 bytes a row
-  static constexpr int kCopies = kKeys * kChunks / kThreads;
-  // Values: q, k, v; where warps share rows also the weights that they exchange, and a float a row and warp.
-  static constexpr int kQuery = kQueryTerms * kRows * kStride, kKv = kKvTerms * kKeys * kStride;
-  static constexpr int kWeights = kWarpsD > 1 ? kQueryTerms* kRows* kWeightStride : 0;
-  static constexpr size_t kSharedBytes =
-      sizeof(uint16_t) * (kQuery + 2 * kKv + kWeights) + (kWarpsD > 1 ? sizeof(float) * kWarpsD * kRows : 0);
-  static_assert(kCopies * kThreads == kKeys * kChunks && kQueryTerms + 1 > kKvTerms && 64 % kKeys == 0);
-};
 
 template <typename T>
 struct SharedTile {
@@ -89,9 +68,10 @@ __device__ __forceinline__ void LoadQueries(const AttentionPrefillArgs& args, co
     const int m = at / T::kChunks, column = at % T::kChunks * 8;
     const bool valid = m < work.tile.rows * work.group && column < args.shape.head_dim;
     const int64_t from = valid ? RowOffset(args, work, m) + column : 0;
-    CpAsync16OrZero(q + m * T::kStride + column, args.q_hi + from, valid);
-    if (T::kQueryTerms == 2) {
-      CpAsync16OrZero(q + (T::kRows + m) * T::kStride + column, args.q_lo + from, valid);
+    const uint16_t* terms[] = {args.q.hi, args.q.lo, args.q.third};
+#pragma unroll
+    for (int term = 0; term < T::kTerms; ++term) {
+      CpAsync16OrZero(q + (term * T::kRows + m) * T::kStride + column, terms[term] + from, valid);
     }
   }
 }
@@ -115,7 +95,10 @@ __device__ __forceinline__ void LoadKv(const AttentionPrefillArgs& args, const W
     uint16_t* hi = to + key * T::kStride + column;
     if constexpr (T::kFloatCache) {
       const float* values = reinterpret_cast<const float*>(from) + key * dim + column;
-      Store8({nullptr, hi, hi + T::kKeys * T::kStride}, 0, valid ? Load8(values) : Float8{});
+      constexpr int kTermStride = T::kKeys * T::kStride;
+      RowOutput out{nullptr, hi};
+      if constexpr (T::kTerms == 3) out.lo = hi + kTermStride, out.third = hi + 2 * kTermStride;
+      Store8(out, 0, valid ? Load8(values) : Float8{});
     } else {
       CpAsync16OrZero(hi, reinterpret_cast<const uint16_t*>(from) + key * dim + column, valid);
     }
@@ -154,13 +137,13 @@ __device__ __forceinline__ WarpState<T> StateOfWarp(const AttentionPrefillArgs& 
   return state;
 }
 
-// d += a b of the terms, without the product of both second terms.
+// d += a b of the terms, without the products that are beyond a float's 24 bits.
 template <typename T, int kTiles>
-__device__ __forceinline__ void MultiplyTerms(float (*d)[4], const uint32_t (&a)[T::kQueryTerms][4],
+__device__ __forceinline__ void MultiplyTerms(float (*d)[4], const uint32_t (&a)[T::kTerms][4],
                                               const uint32_t (&b)[kTiles][2], int kv_term) {
 #pragma unroll
-  for (int term = 0; term < T::kQueryTerms; ++term) {
-    if (term + kv_term == 2) continue;
+  for (int term = 0; term < T::kTerms; ++term) {
+    if (term + kv_term > 2) continue;
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) Mma16816(d[tile], a[term], b[tile][0], b[tile][1]);
   }
@@ -179,8 +162,8 @@ __device__ __forceinline__ void Scores(const SharedTile<T>& shared, const WarpSt
       shared.k + (state.warp_d * T::kWarpKeys + lane / 16 * 8 + lane % 8) * T::kStride + lane / 8 % 2 * 8;
 #pragma unroll 4
   for (int column = 0; column < T::kDim; column += 16) {
-    uint32_t a[T::kQueryTerms][4];
-    for (int term = 0; term < T::kQueryTerms; ++term) {
+    uint32_t a[T::kTerms][4];
+    for (int term = 0; term < T::kTerms; ++term) {
       LoadMatrixX4(a[term], q + term * T::kRows * T::kStride + column);
     }
 #pragma unroll
@@ -289,10 +272,13 @@ __device__ __forceinline__ void ShareWeights(const SharedTile<T>& shared, const 
   for (int tile = 0; tile < T::kScoreTiles; ++tile) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const Bf16PairTerms terms = SplitBf16Pair(weights[tile][2 * half], weights[tile][2 * half + 1]);
+      uint32_t terms[T::kTerms];
+      SplitBf16Pair(weights[tile][2 * half], weights[tile][2 * half + 1], terms);
       uint16_t* at = to + half * 8 * T::kWeightStride + tile * 8;
-      *reinterpret_cast<uint32_t*>(at) = terms.hi;
-      if (T::kQueryTerms == 2) *reinterpret_cast<uint32_t*>(at + T::kRows * T::kWeightStride) = terms.lo;
+#pragma unroll
+      for (int term = 0; term < T::kTerms; ++term) {
+        *reinterpret_cast<uint32_t*>(at + term * T::kRows * T::kWeightStride) = terms[term];
+      }
     }
   }
 }
@@ -300,21 +286,22 @@ __device__ __forceinline__ void ShareWeights(const SharedTile<T>& shared, const 
 // The weights of keys [16 step, 16 step + 16) as a fragment. weights [kScoreTiles] are this warp's own.
 template <typename T>
 __device__ __forceinline__ void WeightFragment(const SharedTile<T>& shared, const WarpState<T>& state,
-                                               const float (*weights)[4], int step, uint32_t (&a)[T::kQueryTerms][4]) {
+                                               const float (*weights)[4], int step, uint32_t (&a)[T::kTerms][4]) {
   if constexpr (T::kWarpsD > 1) {
     const int lane = static_cast<int>(LaneIndex());
     const uint16_t* from =
         shared.weights + (state.warp_m * 16 + lane % 16) * T::kWeightStride + step * 16 + lane / 16 * 8;
-    for (int term = 0; term < T::kQueryTerms; ++term) {
+    for (int term = 0; term < T::kTerms; ++term) {
       LoadMatrixX4(a[term], from + term * T::kRows * T::kWeightStride);
     }
   } else {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float(&tile)[4] = weights[2 * step + i / 2];
-      const Bf16PairTerms terms = SplitBf16Pair(tile[i % 2 * 2], tile[i % 2 * 2 + 1]);
-      a[0][i] = terms.hi;
-      if constexpr (T::kQueryTerms == 2) a[1][i] = terms.lo;
+      uint32_t terms[T::kTerms];
+      SplitBf16Pair(tile[i % 2 * 2], tile[i % 2 * 2 + 1], terms);
+#pragma unroll
+      for (int term = 0; term < T::kTerms; ++term) a[term][i] = terms[term];
     }
   }
 }
@@ -325,7 +312,7 @@ __device__ __forceinline__ void AddValues(const SharedTile<T>& shared, WarpState
   const uint16_t* v = shared.v + lane % 16 * T::kStride + state.warp_d * T::kWarpDims + lane / 16 * 8;
 #pragma unroll
   for (int step = 0; step < T::kKeys / 16; ++step) {
-    uint32_t a[T::kQueryTerms][4];
+    uint32_t a[T::kTerms][4];
     WeightFragment(shared, state, weights, step, a);
 #pragma unroll
     for (int tile = 0; tile < T::kOutTiles; tile += 2) {
@@ -353,15 +340,7 @@ __device__ __forceinline__ void StoreResults(const AttentionPrefillArgs& args, c
     for (int tile = 0; tile < T::kOutTiles; ++tile) {
       const int column = state.warp_d * T::kWarpDims + tile * 8 + lane % 4 * 2;
       if (column >= args.shape.head_dim) continue;
-      const float a = state.out[tile][2 * half] * scale, b = state.out[tile][2 * half + 1] * scale;
-      if (args.out.values != nullptr) {
-        args.out.values[row + column] = a;
-        args.out.values[row + column + 1] = b;
-      }
-      if (args.out.hi == nullptr) continue;
-      const Bf16PairTerms terms = SplitBf16Pair(a, b);
-      *reinterpret_cast<uint32_t*>(args.out.hi + row + column) = terms.hi;
-      if (args.out.lo != nullptr) *reinterpret_cast<uint32_t*>(args.out.lo + row + column) = terms.lo;
+      Store2(args.out, row + column, state.out[tile][2 * half] * scale, state.out[tile][2 * half + 1] * scale);
     }
   }
 }
@@ -415,39 +394,6 @@ __global__ void __launch_bounds__(T::kThreads, 1) PrefillKernel(AttentionPrefill
   StoreResults(args, work, state, sum);
 }
 
-// Calls f with the tiling for a shape as a type. `Large` wants the shared memory of sm_90 and later, `Small` 164 KiB.
-template <typename Large, typename Small, typename F>
-auto WithSize(bool is_small, const F& f) {
-  return is_small ? f(Small{}) : f(Large{});
-}
-
-template <typename F>
-auto WithOneTerm(int head_dim, bool is_small, const F& f) {
-  if (head_dim <= 64) return f(Tiling<64, 4, 1, 64, 1, false>{});
-  if (head_dim <= 256) return WithSize<Tiling<256, 8, 1, 64, 1, false>, Tiling<256, 4, 1, 32, 1, false>>(is_small, f);
-  return WithSize<Tiling<512, 4, 2, 64, 1, false>, Tiling<512, 4, 2, 32, 1, false>>(is_small, f);
-}
-
-template <typename F>
-auto WithTwoTerms(int head_dim, bool is_small, const F& f) {
-  if (head_dim <= 64) return f(Tiling<64, 4, 1, 64, 2, false>{});
-  if (head_dim <= 256) return WithSize<Tiling<256, 8, 1, 64, 2, false>, Tiling<256, 4, 1, 32, 2, false>>(is_small, f);
-  return WithSize<Tiling<512, 4, 2, 32, 2, false>, Tiling<512, 2, 2, 32, 2, false>>(is_small, f);
-}
-
-template <typename F>
-auto WithFloatCache(int head_dim, bool is_small, const F& f) {
-  if (head_dim <= 64) return f(Tiling<64, 4, 1, 64, 2, true>{});
-  if (head_dim <= 256) return WithSize<Tiling<256, 4, 1, 64, 2, true>, Tiling<256, 4, 1, 32, 2, true>>(is_small, f);
-  return WithSize<Tiling<512, 2, 2, 32, 2, true>, Tiling<512, 2, 2, 16, 2, true>>(is_small, f);
-}
-
-template <typename F>
-auto WithTiling(const PrefillShape& shape, bool is_small, const F& f) {
-  if (!shape.is_bf16_cache) return WithFloatCache(shape.head_dim, is_small, f);
-  return shape.two_terms ? WithTwoTerms(shape.head_dim, is_small, f) : WithOneTerm(shape.head_dim, is_small, f);
-}
-
 }  // namespace
 
 PrefillTiling ChoosePrefillTiling(const PrefillShape& shape, int64_t shared_bytes_per_block) {
@@ -455,14 +401,17 @@ PrefillTiling ChoosePrefillTiling(const PrefillShape& shape, int64_t shared_byte
     Throw(ErrorKind::kUnsupported, "attention on the GPU: found head_dim " + std::to_string(shape.head_dim) +
                                        ", wanted a multiple of 16 up to " + std::to_string(kMaxHeadDim));
   }
-  if (!shape.is_bf16_cache && !shape.two_terms) {
-    Throw(ErrorKind::kUnsupported, "attention on the GPU: found one bf16 term with a float32 K/V cache, wanted two");
+  if (shape.terms != 1 && shape.terms != 3) {
+    Throw(ErrorKind::kUnsupported,
+          "attention on the GPU: found " + std::to_string(shape.terms) + " bf16 terms, wanted 1 or 3");
   }
   const int group = shape.heads / shape.kv_heads;
   size_t wanted = 0;
+  int most_heads = 0;
   for (const bool is_small : {false, true}) {
     const PrefillTiling tiling = WithTiling(shape, is_small, [&](auto type) {
       using T = decltype(type);
+      most_heads = T::kRows;
       return PrefillTiling{T::kRows / group, is_small, T::kSharedBytes};
     });
     wanted = tiling.shared_bytes;
@@ -470,7 +419,8 @@ PrefillTiling ChoosePrefillTiling(const PrefillShape& shape, int64_t shared_byte
   }
   Throw(ErrorKind::kUnsupported, "attention on the GPU: found " + std::to_string(shared_bytes_per_block) +
                                      " bytes of shared memory and " + std::to_string(group) +
-                                     " query heads a K/V head, wanted " + std::to_string(wanted) + " and at most 32");
+                                     " query heads a K/V head, wanted " + std::to_string(wanted) + " and at most " +
+                                     std::to_string(most_heads));
 }
 
 std::vector<QueryTile> CutIntoTiles(std::span<const int32_t> sequences, int tile_rows) {

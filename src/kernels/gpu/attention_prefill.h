@@ -22,8 +22,11 @@ struct PrefillShape {
   int kv_heads = 0;           // divides heads
   int head_dim = 0;           // a multiple of 16, at most 512; 64, 256 and 512 are fastest
   int64_t window = 0;         // 0: unbounded; else position i sees max(0, i - window + 1) .. i
-  bool is_bf16_cache = true;  // else float32, which counts as two bf16 terms
-  bool two_terms = true;      // of q and of the softmax weights: results like float32. Needed for a float32 cache.
+  bool is_bf16_cache = true;  // else float32
+  // bf16 terms of q and of the softmax weights, and of the keys and values of a float32 cache. 3: all 24 bits, results
+  // are float32-like. 1: they are rounded to bf16 (a float32 cache on its way into shared memory), results are as exact
+  // as bf16 activations.
+  int terms = 3;
 };
 
 // How a shape is cut on a device.
@@ -52,14 +55,13 @@ struct AttentionPrefillArgs {
   const QueryTile* tiles = nullptr;    // [tile_count] in device memory; the last are started first
   int tile_count = 0;                  // 0: no launch
   const int32_t* positions = nullptr;  // [rows] in device memory
-  const uint16_t* q_hi = nullptr;      // [rows, heads * head_dim] normed, rotated, split into bf16 terms
-  const uint16_t* q_lo = nullptr;      // two_terms: the second term
+  RowTerms q = {};                     // [rows, heads * head_dim] normed, rotated, split into shape.terms terms
   KvCacheView cache = {};              // holds the rows' own keys and values, too
   RowOutput out = {};                  // [rows, heads * head_dim]
 };
 
 // Reads q once and, for each tile, the keys and values that it sees. 4 * head_dim operations for each row, head and
-// position seen, twice that with two terms, three times with a float32 cache.
+// position seen, three times that with three terms, six times with three terms of a float32 cache, too.
 void AttentionPrefill(gpuStream stream, const AttentionPrefillArgs& args);
 
 }  // namespace lapidary::gpu

@@ -17,20 +17,29 @@ struct RowCount {
   const int32_t* count = nullptr;
 };
 
-// float32 rows: row r begins at values + r * stride. When `second` is set, the value is the sum of both: what a product
-// of two bf16 terms leaves (rows of the first term, then rows of the second).
+// float32 rows: row r begins at values + r * stride. When `second` and `third` are set, the value is values + (second +
+// third): what a product of three bf16 terms leaves (rows of the first term, then of the second, then of the third).
 struct RowInput {
   const float* values = nullptr;
   int64_t stride = 0;
   const float* second = nullptr;
+  const float* third = nullptr;  // only beside second
 };
 
 // Where rows go, each dense [rows, width]; what is null is left out. hi is the value rounded to bf16 (nearest even), lo
-// the rest x - hi rounded to bf16: the terms that products with bf16 weights need.
+// the rest x - hi rounded to bf16, third what is left then: x = hi + lo + third. Products with bf16 weights take them.
 struct RowOutput {
   float* values = nullptr;
   uint16_t* hi = nullptr;
-  uint16_t* lo = nullptr;
+  uint16_t* lo = nullptr;     // only beside hi
+  uint16_t* third = nullptr;  // only beside lo
+};
+
+// The terms as they are read; one term: the others are null.
+struct RowTerms {
+  const uint16_t* hi = nullptr;
+  const uint16_t* lo = nullptr;
+  const uint16_t* third = nullptr;
 };
 
 // Records in *flag the first place with a value that is not finite: the lowest stage, in it the lowest row. 0: none.
@@ -53,7 +62,7 @@ inline constexpr int kMaxNormWidth = 16384;
 inline constexpr int kMaxHeadDim = 512;
 
 // out = x * (mean(x^2) + eps)^-0.5 * weight. weight [width] float32, null: 1.
-// Reads 4 width (8 with two terms), writes 4 width and/or 2 width for each bf16 term.
+// Reads 4 width (12 with three terms), writes 4 width and/or 2 width for each bf16 term.
 void RmsNorm(gpuStream stream, RowCount rows, int width, RowInput x, const float* weight, float eps, RowOutput out);
 
 // What AddRmsNorm gives on beside `hidden`.
@@ -76,7 +85,7 @@ struct AddRmsNormTask {
 };
 
 // hidden = (hidden + RmsNorm(branch; weight)) * scale, then out as task.next says.
-// Reads 8 width (12 with two terms), writes 4 width and what out takes.
+// Reads 8 width (16 with three terms), writes 4 width and what out takes.
 void AddRmsNorm(gpuStream stream, RowCount rows, int width, const AddRmsNormTask& task);
 
 // cos and sin [rows, pairs] of float(positions[r]) * inverse_frequencies[j], a float32 product.
@@ -90,7 +99,7 @@ struct HeadShape {
 
 // RmsNorm of each head with weight [head_dim] (null: 1), then the pairs (j, j + head_dim / 2), j < rope.pairs, rotated.
 // x row r holds heads * head_dim values; out is [rows, heads * head_dim] and may be x.values. A warp a head.
-// Reads 4 heads * head_dim (8 with two terms), writes as much as out takes.
+// Reads 4 heads * head_dim (12 with three terms), writes as much as out takes.
 void NormRotateHeads(gpuStream stream, RowCount rows, HeadShape shape, RowInput x, const float* weight, float eps,
                      RopeTableView rope, RowOutput out);
 
@@ -99,7 +108,7 @@ void NormRotateHeads(gpuStream stream, RowCount rows, HeadShape shape, RowInput 
 void EmbedRows(gpuStream stream, RowCount rows, int width, const int32_t* ids, const uint16_t* table, float scale,
                RowOutput out);
 
-// out = gelu_tanh(gate) * up. Reads 8 width (16 with two terms each), writes what out takes.
+// out = gelu_tanh(gate) * up. Reads 8 width (24 with three terms each), writes what out takes.
 void GeluMul(gpuStream stream, RowCount rows, int width, RowInput gate, RowInput up, RowOutput out);
 
 struct PerLayerInputsTask {
@@ -116,10 +125,10 @@ struct PerLayerInputsTask {
 };
 
 // out[r][l] = (RmsNorm(context[r][l] * context_scale; weight) + table[ids[r]][l] * token_scale) * 2^-0.5, dense
-// [rows, layers * width] float32. A warp a row and layer. Reads 6 width (10 with two terms), writes 4 width for each.
+// [rows, layers * width] float32. A warp a row and layer. Reads 6 width (14 with three terms), writes 4 width for each.
 void PerLayerInputs(gpuStream stream, RowCount rows, const PerLayerInputsTask& task, float* out);
 
-// out = x: adds the terms of a product, splits into bf16 terms. Reads 4 width (8 with two terms), writes what out
+// out = x: adds the terms of a product, splits into bf16 terms. Reads 4 width (12 with three terms), writes what out
 // takes.
 void ConvertRows(gpuStream stream, RowCount rows, int width, RowInput x, RowOutput out);
 

@@ -7,6 +7,7 @@
 #include "kernels/gpu/device/mma.h"
 #include "kernels/gpu/device/warp.h"
 #include "kernels/gpu/expert_parts.h"
+#include "kernels/gpu/row_vectors.h"
 
 // The products of all experts, y = x W^T, in one launch: a block takes one tile of an expert's rows and some of its
 // outputs, and walks over k through a ring of stages that cp.async fills.
@@ -29,7 +30,7 @@ struct Cut {
 };
 
 struct Task {
-  const uint16_t *hi, *lo;  // input rows [.., k]
+  RowTerms x;               // input rows [.., k]
   const uint16_t* weights;  // [experts, outputs of W, k]
   int k, outputs;           // outputs: of this product (after the gate: width)
   int top_k;                // > 0: slot s reads row choice_of_slot[s] / top_k, else row s
@@ -64,8 +65,11 @@ __device__ __forceinline__ void LoadStage(const Task& task, const ExpertTile& ti
     if (C::kRows % kRowsAtOnce != 0 && begin + i >= C::kRows) break;
     const bool valid = in_k && begin + i < tile.rows;
     const int64_t from = valid ? int64_t{rows[begin + i]} * task.k + column : 0;
-    CpAsync16OrZero(mine + i * kStride, task.hi + from, valid);
-    if (C::kTerms == 2) CpAsync16OrZero(mine + (C::kRows + i) * kStride, task.lo + from, valid);
+    const uint16_t* terms[] = {task.x.hi, task.x.lo, task.x.third};
+#pragma unroll
+    for (int term = 0; term < C::kTerms; ++term) {
+      CpAsync16OrZero(mine + (term * C::kRows + i) * kStride, terms[term] + from, valid);
+    }
   }
   const int64_t expert_rows = kGated ? 2 * task.outputs : task.outputs;
   const uint16_t* weights = task.weights + tile.expert * expert_rows * task.k;
@@ -112,10 +116,9 @@ template <typename C>
 __device__ __forceinline__ void StoreGated(const Task& task, int64_t slot, int output, const float* gate,
                                            const float* up) {
   if (output >= task.outputs) return;
-  const Bf16PairTerms terms = SplitBf16Pair(GeluTanh(gate[0]) * up[0], GeluTanh(gate[1]) * up[1]);
-  const int64_t at = slot * task.outputs + output;
-  *reinterpret_cast<uint32_t*>(task.parts.hi + at) = terms.hi;
-  if (C::kTerms == 2) *reinterpret_cast<uint32_t*>(task.parts.lo + at) = terms.lo;
+  RowOutput out{nullptr, task.parts.hi};
+  if (C::kTerms == 3) out.lo = task.parts.lo, out.third = task.parts.third;
+  Store2(out, slot * task.outputs + output, GeluTanh(gate[0]) * up[0], GeluTanh(gate[1]) * up[1]);
 }
 
 struct alignas(8) Float2 {
@@ -205,23 +208,23 @@ void LaunchProduct(const char* what, gpuStream stream, int tile_rows, int64_t ti
     case kSomeTileRows:
       return LaunchProduct<Cut<2, 2, 2, 8, kTerms, 3>, kGated>(what, stream, tiles, task);
     default:
-      return LaunchProduct<Cut<4, 2, 2, 8, kTerms, 3>, kGated>(what, stream, tiles, task);
+      return LaunchProduct<Cut<4, 2, 2, 8, kTerms, kTerms == 1 ? 3 : 2>, kGated>(what, stream, tiles, task);
   }
 }
 
 }  // namespace
 
-void ExpertProducts(gpuStream stream, int32_t max_rows, const uint16_t* x_hi, const uint16_t* x_lo,
-                    const ExpertWeights& weights, const ExpertWorkspace& workspace) {
+void ExpertProducts(gpuStream stream, int32_t max_rows, const RowTerms& x, const ExpertWeights& weights,
+                    const ExpertWorkspace& workspace) {
   const ExpertShape& shape = workspace.shape();
   const ExpertWorkspace::Parts& parts = workspace.parts();
   const int tile_rows = ExpertTileRows(shape, max_rows);
   const int64_t tiles = ExpertTileCount(shape, max_rows);
-  const Task gate_up{x_hi, x_lo, weights.gate_up, shape.hidden, shape.width, shape.top_k, parts};
-  const Task down{parts.hi, parts.lo, weights.down, shape.width, shape.hidden, 0, parts};
-  if (x_lo != nullptr) {
-    LaunchProduct<true, 2>("ExpertsGateUp", stream, tile_rows, tiles, gate_up);
-    LaunchProduct<false, 2>("ExpertsDown", stream, tile_rows, tiles, down);
+  const Task gate_up{x, weights.gate_up, shape.hidden, shape.width, shape.top_k, parts};
+  const Task down{{parts.hi, parts.lo, parts.third}, weights.down, shape.width, shape.hidden, 0, parts};
+  if (x.third != nullptr) {
+    LaunchProduct<true, 3>("ExpertsGateUp", stream, tile_rows, tiles, gate_up);
+    LaunchProduct<false, 3>("ExpertsDown", stream, tile_rows, tiles, down);
   } else {
     LaunchProduct<true, 1>("ExpertsGateUp", stream, tile_rows, tiles, gate_up);
     LaunchProduct<false, 1>("ExpertsDown", stream, tile_rows, tiles, down);

@@ -37,15 +37,13 @@ __device__ __forceinline__ Candidate BestOfWarp(Candidate best) {
 __device__ __forceinline__ void Softmax(const RowInput& scores, int64_t row, int experts,
                                         float (&probability)[kScoresPerLane]) {
   const int lane = static_cast<int>(LaneIndex());
-  const float* mine = scores.values + row * scores.stride;
-  const float* second = scores.second == nullptr ? nullptr : scores.second + row * scores.stride;
   float top = -INFINITY, sum = 0;
 #pragma unroll
   for (int i = 0; i < kScoresPerLane; ++i) {
     const int expert = i * kWarpSize + lane;
     probability[i] = -1;
     if (expert >= experts) continue;
-    probability[i] = mine[expert] + (second == nullptr ? 0.0f : second[expert]);
+    probability[i] = Load1(scores, row, expert);
     top = fmaxf(top, probability[i]);
   }
   top = WarpMax(top);
@@ -236,6 +234,7 @@ ExpertWorkspace::Parts Carve(Carver& carver, const ExpertShape& shape, int32_t m
   parts.results = carver.Take<float>(choices * shape.hidden);
   parts.hi = carver.Take<uint16_t>(choices * shape.width);
   parts.lo = carver.Take<uint16_t>(choices * shape.width);
+  parts.third = carver.Take<uint16_t>(choices * shape.width);
   return parts;
 }
 
@@ -277,10 +276,10 @@ void RouteExperts(gpuStream stream, RowCount rows, RowInput scores, const float*
   Launch("SortExperts", SortKernel, Shape(chunks, kChunkChoices), stream, rows, shape, parts);
 }
 
-void RunExperts(gpuStream stream, RowCount rows, const uint16_t* x_hi, const uint16_t* x_lo,
-                const ExpertWeights& weights, const ExpertWorkspace& workspace, float* out) {
+void RunExperts(gpuStream stream, RowCount rows, const RowTerms& x, const ExpertWeights& weights,
+                const ExpertWorkspace& workspace, float* out) {
   if (rows.max == 0) return;
-  ExpertProducts(stream, rows.max, x_hi, x_lo, weights, workspace);
+  ExpertProducts(stream, rows.max, x, weights, workspace);
   const int64_t vectors = int64_t{rows.max} * workspace.shape().hidden / kVector;
   Launch("CombineExperts", CombineKernel, Shape(CeilDiv(vectors, kBlock), kBlock), stream, rows, workspace.shape(),
          workspace.parts(), out);

@@ -28,7 +28,7 @@ class ExpertWorkspace {
   ~ExpertWorkspace();
   ExpertWorkspace(ExpertWorkspace&&) noexcept;
   ExpertWorkspace& operator=(ExpertWorkspace&&) noexcept;
-  // Bytes of it, about max_rows * top_k * (4 * hidden + 4 * width).
+  // Bytes of it, about max_rows * top_k * (4 * hidden + 6 * width).
   static size_t SizeBytes(const ExpertShape& shape, int32_t max_rows);
 
   struct Parts;  // see expert_parts.h
@@ -42,7 +42,7 @@ class ExpertWorkspace {
 };
 
 // softmax over the scores [rows, experts], the top_k best (ties to the lower expert), renormalised to sum 1, times
-// per_expert_scale [experts]; then sorts the choices. Reads 4 * experts a row (8 with two terms), writes 16 * top_k.
+// per_expert_scale [experts]; then sorts the choices. Reads 4 * experts a row (12 with three terms), writes 16 * top_k.
 void RouteExperts(gpuStream stream, RowCount rows, RowInput scores, const float* per_expert_scale,
                   const ExpertWorkspace& workspace);
 
@@ -52,10 +52,10 @@ struct ExpertWeights {
 };
 
 // out[r] = sum over the choices of row r, likeliest first, of weight * down(gelu_tanh(gate x[r]) * up x[r]).
-// `rows` as they were routed. x: bf16 terms [rows, hidden]; x_lo null: one term, and one of the products between, too.
+// `rows` as they were routed. x: three bf16 terms [rows, hidden], or one: then the products between are one, too.
 // out [rows, hidden]. Reads the weights of each chosen expert once for each tile of 16 to 128 of its rows, x top_k
-// times, and moves (4 width + 8 hidden) * top_k bytes a row between its kernels.
-void RunExperts(gpuStream stream, RowCount rows, const uint16_t* x_hi, const uint16_t* x_lo,
-                const ExpertWeights& weights, const ExpertWorkspace& workspace, float* out);
+// times, and moves (12 width + 8 hidden) * top_k bytes a row between its kernels.
+void RunExperts(gpuStream stream, RowCount rows, const RowTerms& x, const ExpertWeights& weights,
+                const ExpertWorkspace& workspace, float* out);
 
 }  // namespace lapidary::gpu

@@ -41,14 +41,23 @@ struct HeadVector {
     const int64_t at = row * x.stride + column;
     Load(x.values + at);
     if (x.second == nullptr) return;
-    HeadVector second;
-    second.Load(x.second + at);
+    HeadVector rest;
+    rest.Load(x.second + at);
+    if (x.third != nullptr) {
+      HeadVector third;
+      third.Load(x.third + at);
+      rest.Add(third);
+    }
+    Add(rest);
+  }
+
+  __device__ __forceinline__ void Add(const HeadVector& other) {
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
 #pragma unroll
       for (int j = 0; j < kWide; ++j) {
-        low[i].v[j] += second.low[i].v[j];
-        high[i].v[j] += second.high[i].v[j];
+        low[i].v[j] += other.low[i].v[j];
+        high[i].v[j] += other.high[i].v[j];
       }
     }
   }
@@ -83,30 +92,30 @@ struct HeadVector {
     }
   }
 
-  // The angles' cosines and sines of the elements in `low`; pairs that are not rotated have angle 0.
-  struct Angles {
-    Wide cos[kLoads], sin[kLoads];
+  // The cosines and sines of the lane's pairs (i, j); those that are not rotated turn by nothing.
+  struct Rotation {
+    float cos[kLoads][kWide], sin[kLoads][kWide];
 
     __device__ __forceinline__ void Load(const RopeTableView& rope, int row) {
-      const int64_t begin = static_cast<int64_t>(row) * rope.pairs;
+      const int64_t at = static_cast<int64_t>(row) * rope.pairs;
 #pragma unroll
       for (int i = 0; i < kLoads; ++i) {
 #pragma unroll
         for (int j = 0; j < kWide; ++j) {
           const int pair = Index(i) + j;
-          cos[i].v[j] = pair < rope.pairs ? rope.cos[begin + pair] : 1.0f;
-          sin[i].v[j] = pair < rope.pairs ? rope.sin[begin + pair] : 0.0f;
+          cos[i][j] = pair < rope.pairs ? rope.cos[at + pair] : 1.0f;
+          sin[i][j] = pair < rope.pairs ? rope.sin[at + pair] : 0.0f;
         }
       }
     }
   };
 
-  __device__ __forceinline__ void Rotate(const Angles& angles) {
+  __device__ __forceinline__ void Rotate(const Rotation& by) {
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
 #pragma unroll
       for (int j = 0; j < kWide; ++j) {
-        const float a = low[i].v[j], b = high[i].v[j], c = angles.cos[i].v[j], s = angles.sin[i].v[j];
+        const float a = low[i].v[j], b = high[i].v[j], c = by.cos[i][j], s = by.sin[i][j];
         low[i].v[j] = a * c - b * s;
         high[i].v[j] = b * c + a * s;
       }

@@ -40,33 +40,39 @@ __device__ __forceinline__ void Store(const HeadVector<kDim>& x, bool is_bf16, s
   }
 }
 
+// Where vector `vector` of [2 (k, v), kv_heads] of a row lies in the cache.
+__device__ __forceinline__ std::byte* PlaceOf(const KvAppendArgs& args, int row, int vector) {
+  const KvCacheView& cache = args.cache;
+  const int sequence = args.rows.sequences[row], position = args.rows.positions[row];
+  const int64_t entry =
+      static_cast<int64_t>(sequence) * cache.max_blocks + position / kBlockPositions - cache.first_block[sequence];
+  const int64_t element = (int64_t{vector} * kBlockPositions + position % kBlockPositions) * args.head_dim;
+  return cache.data + cache.blocks[entry] * cache.block_bytes + element * (cache.is_bf16 ? 2 : 4);
+}
+
 // One warp writes one vector: [rows, 2 (k, v), kv_heads] of them.
 template <int kDim>
 __global__ void __launch_bounds__(kThreads) KvAppendKernel(const KvAppendArgs args) {
   DependentsMayStart();
-  HeadVector<kDim> x, weight;
-  weight.Load(args.k_weight);
-  WaitForEarlierKernels();
   const int index = static_cast<int>(blockIdx.x * (kThreads / 32) + WarpIndex());
   const int row = index / (2 * args.kv_heads), vector = index % (2 * args.kv_heads);
-  if (row >= *args.rows.count) return;
+  if (row >= *args.rows.count) return WaitForEarlierKernels();
   const bool is_v = vector >= args.kv_heads;
   const int head = is_v ? vector - args.kv_heads : vector;
-  const int sequence = args.rows.sequences[row], position = args.rows.positions[row];
+  HeadVector<kDim> x, weight;
+  weight.Load(args.k_weight);
+  std::byte* to = PlaceOf(args, row, vector);
+  WaitForEarlierKernels();
   x.Load(is_v ? args.v : args.k, row, head * kDim);
-  typename HeadVector<kDim>::Angles angles;
-  if (!is_v) angles.Load(args.rope, row);  // before the norm waits for x
+  // Loaded beside x, whether it is needed or not.
+  typename HeadVector<kDim>::Rotation rotation;
+  rotation.Load(args.rope, row);
   x.Norm(args.eps);
   if (!is_v) {
     x.Multiply(weight);
-    x.Rotate(angles);
+    x.Rotate(rotation);
   }
-  const KvCacheView& cache = args.cache;
-  const int64_t entry =
-      static_cast<int64_t>(sequence) * cache.max_blocks + position / kBlockPositions - cache.first_block[sequence];
-  const int64_t element = (static_cast<int64_t>(vector) * kBlockPositions + position % kBlockPositions) * kDim;
-  Store<kDim>(x, cache.is_bf16,
-              cache.data + cache.blocks[entry] * cache.block_bytes + element * (cache.is_bf16 ? 2 : 4));
+  Store<kDim>(x, args.cache.is_bf16, to);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 namespace lapidary::gpu {
 
 struct MatmulShape {
-  int64_t rows = 0;      // of x and y; of both terms together where x is stacked
+  int64_t rows = 0;      // of x and y; of all terms together where x is stacked
   int64_t outputs = 0;   // a multiple of 8
   int64_t cols = 0;      // a multiple of 8
   int64_t y_stride = 0;  // values from a row of y to the next, a multiple of 4; 0: outputs
@@ -23,9 +23,9 @@ struct MatmulWorkspace {
 inline constexpr size_t kMatmulWorkspaceBytes = size_t{64} << 20;  // enough for every product
 
 // Products of many rows: y = x W^T with x [rows, cols] and W [outputs, cols] bf16, y [rows, outputs] float32, summed in
-// float32. An activation of two bf16 terms is stacked: the hi rows, then the lo rows, 2 * rows in all; its product is
-// the sum of both halves of y, which RowInput::second adds on the way into the next operation. So every weight is read
-// once for both. Reads 2 * cols * (rows + outputs) bytes, writes 4 * rows * outputs.
+// float32. An activation of three bf16 terms is stacked: all rows of the first term, then of the second, then of the
+// third; its product is the sum of the thirds of y, which RowInput adds on the way into the next operation. So every
+// weight is read once for all. Reads 2 * cols * (rows + outputs) bytes, writes 4 * rows * outputs.
 //
 // Runs on cuBLASLt, loaded at run time. The first product of a size tries the algorithms that the library proposes
 // (none whose order of sums is left to chance) and remembers the fastest for all row counts of about that size.

@@ -34,11 +34,20 @@ __device__ __forceinline__ Float8 Load8(const float* from) {
 __device__ __forceinline__ Float8 Load8(const RowInput& x, int64_t row, int column) {
   const int64_t at = row * x.stride + column;
   Float8 value = Load8(x.values + at);
-  if (x.second != nullptr) {
-    const Float8 second = Load8(x.second + at);
-    for (int i = 0; i < kVector; ++i) value.v[i] += second.v[i];
+  if (x.second == nullptr) return value;
+  Float8 rest = Load8(x.second + at);
+  if (x.third != nullptr) {
+    const Float8 third = Load8(x.third + at);
+    for (int i = 0; i < kVector; ++i) rest.v[i] += third.v[i];
   }
+  for (int i = 0; i < kVector; ++i) value.v[i] += rest.v[i];
   return value;
+}
+
+__device__ __forceinline__ float Load1(const RowInput& x, int64_t row, int column) {
+  const int64_t at = row * x.stride + column;
+  if (x.second == nullptr) return x.values[at];
+  return x.values[at] + (x.third == nullptr ? x.second[at] : x.second[at] + x.third[at]);
 }
 
 // bf16 values, the first in the low half of a word.
@@ -57,17 +66,34 @@ __device__ __forceinline__ void Store8(float* to, const Float8& value) {
   reinterpret_cast<Float4*>(to)[1] = {{value.v[4], value.v[5], value.v[6], value.v[7]}};
 }
 
+// The same for two values; `at` is even.
+__device__ __forceinline__ void Store2(const RowOutput& out, int64_t at, float first, float second) {
+  if (out.values != nullptr) {
+    struct alignas(8) Pair {
+      float v[2];
+    };
+    *reinterpret_cast<Pair*>(out.values + at) = {{first, second}};
+  }
+  if (out.hi == nullptr) return;
+  uint32_t terms[3];
+  SplitBf16Pair(first, second, terms);
+  *reinterpret_cast<uint32_t*>(out.hi + at) = terms[0];
+  if (out.lo != nullptr) *reinterpret_cast<uint32_t*>(out.lo + at) = terms[1];
+  if (out.third != nullptr) *reinterpret_cast<uint32_t*>(out.third + at) = terms[2];
+}
+
 __device__ __forceinline__ void Store8(const RowOutput& out, int64_t at, const Float8& value) {
   if (out.values != nullptr) Store8(out.values + at, value);
   if (out.hi == nullptr) return;
-  Words4 hi, lo;
+  Words4 terms[3];
   for (int i = 0; i < 4; ++i) {
-    const auto a = SplitBf16(value.v[2 * i]), b = SplitBf16(value.v[2 * i + 1]);
-    hi.v[i] = static_cast<uint32_t>(a.hi) | static_cast<uint32_t>(b.hi) << 16;
-    lo.v[i] = static_cast<uint32_t>(a.lo) | static_cast<uint32_t>(b.lo) << 16;
+    uint32_t pairs[3];
+    SplitBf16Pair(value.v[2 * i], value.v[2 * i + 1], pairs);
+    for (int term = 0; term < 3; ++term) terms[term].v[i] = pairs[term];
   }
-  *reinterpret_cast<Words4*>(out.hi + at) = hi;
-  if (out.lo != nullptr) *reinterpret_cast<Words4*>(out.lo + at) = lo;
+  *reinterpret_cast<Words4*>(out.hi + at) = terms[0];
+  if (out.lo != nullptr) *reinterpret_cast<Words4*>(out.lo + at) = terms[1];
+  if (out.third != nullptr) *reinterpret_cast<Words4*>(out.third + at) = terms[2];
 }
 
 }  // namespace lapidary::gpu

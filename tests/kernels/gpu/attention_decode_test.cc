@@ -20,13 +20,8 @@ class AttentionDecodeTest : public testing::GpuTest {};
 
 constexpr double kTheta = 10000.0, kEps = 1e-6;
 
-// With clusters of blocks from compute capability 9 on.
-DeviceInfo Device(int multiprocessors, int compute_major = 9) {
-  DeviceInfo device;
-  device.compute_major = compute_major;
-  device.multiprocessors = multiprocessors;
-  device.shared_bytes_per_block = 227 * 1024;
-  return device;
+DeviceInfo Device(int multiprocessors) {
+  return {.name = "test", .multiprocessors = multiprocessors, .shared_bytes_per_block = 227 * 1024};
 }
 
 struct Layer {
@@ -68,10 +63,10 @@ Rows OnlyRow(const AttentionDecodeShape& shape, const Rows& rows, size_t row) {
 // A layer's attention with its workspace, as a backend keeps it.
 class Runner {
  public:
-  Runner(const Layer& layer, int max_rows, int multiprocessors, int compute_major = 9)
+  Runner(const Layer& layer, int max_rows, int multiprocessors, int64_t max_positions = 131072)
       : layer_(layer),
-        plan_(PlanAttentionDecode(layer.shape, max_rows, 131072, Device(multiprocessors, compute_major))),
-        own_workspace_(std::vector<unsigned char>(plan_.workspace_bytes + 1, 0)),
+        plan_(PlanAttentionDecode(layer.shape, max_rows, max_positions, Device(multiprocessors))),
+        own_workspace_(std::vector<unsigned char>(plan_.workspace_bytes, 0)),
         workspace_(own_workspace_.data()) {}
 
   void ShareWorkspace(const Runner& other) { workspace_ = other.workspace_; }
@@ -82,12 +77,14 @@ class Runner {
     return out.ToHost();
   }
 
-  void Run(const Rows& rows, const float* second, const RowOutput& out) const {
+  // `rest` [2, ...]: the other terms of q, or null.
+  void Run(const Rows& rows, const float* rest, const RowOutput& out) const {
     const int pairs = layer_.shape.head_dim / 4;
     const DeviceRows device = testing::MakeRows(rows.positions, rows.sequences, layer_.shape.head_dim, pairs, kTheta);
     const DeviceArray<float> q(rows.q), weight(layer_.weight);
     AttentionDecode(gpuStream{}, plan_,
-                    {.q = {q.data(), static_cast<int64_t>(Width(layer_.shape) + 4), second},
+                    {.q = {q.data(), static_cast<int64_t>(Width(layer_.shape) + 4), rest,
+                           rest == nullptr ? nullptr : rest + rows.q.size()},
                      .q_weight = weight.data(),
                      .eps = static_cast<float>(kEps),
                      .rope = device.Rope(),
@@ -135,8 +132,8 @@ double Difference(const float* found, const std::vector<double>& wanted) {
   return difference / largest;
 }
 
-// Two bfloat16 terms keep 16 bits of q and of the weights: 2^-17 of |score| ~ 5 passes through exp.
-constexpr double kTolerance = 5e-5;
+// As float32: an error of 2^-22 of |score| ~ 10 passes through exp, as tensor cores cut sums off where others round.
+constexpr double kTolerance = 1e-5;
 
 void ExpectAgrees(const Layer& layer, const Runner& runner, const Rows& rows) {
   const std::vector<float> found = runner.Run(rows);
@@ -157,13 +154,9 @@ TEST_F(AttentionDecodeTest, OneRowAgreesWithTheReference) {
     for (const bool is_bf16 : {true, false}) {
       shape.is_bf16 = is_bf16;
       const Layer layer = MakeLayer(shape, {{300, 0}});
-      for (const int compute_major : {8, 9}) {
-        if (compute_major == 8 && shape.window == 0) continue;
-        const Runner runner(layer, 1, 20, compute_major);
-        EXPECT_EQ(runner.plan().clusters, shape.window > 0 && compute_major == 9);
-        for (const int32_t position : {0, 15, 64, 130, 299}) {
-          ExpectAgrees(layer, runner, MakeRows(shape, {position}, {0}));
-        }
+      const Runner runner(layer, 1, 132);
+      for (const int32_t position : {0, 15, 63, 64, 130, 299}) {
+        ExpectAgrees(layer, runner, MakeRows(shape, {position}, {0}));
       }
     }
   }
@@ -173,22 +166,9 @@ TEST_F(AttentionDecodeTest, OneRowAgreesWithTheReference) {
 TEST_F(AttentionDecodeTest, FullWindow) {
   const AttentionDecodeShape shape{8, 1, 256, 512};
   const Layer layer = MakeLayer(shape, {{777, 4}});
-  for (const int compute_major : {8, 9}) {
-    const Runner runner(layer, 8, 132, compute_major);
-    EXPECT_EQ(runner.plan().max_segments, 8);
-    ExpectAgrees(layer, runner, MakeRows(shape, {775, 776}, {0, 0}));
-  }
-}
-
-// A window that is wider than a cluster takes, and one at the bound.
-TEST_F(AttentionDecodeTest, WideWindows) {
-  for (const int32_t window : {1024, 1025}) {
-    const AttentionDecodeShape shape{4, 2, 32, window};
-    const Layer layer = MakeLayer(shape, {{1500, 7}});
-    const Runner runner(layer, 2, 60);
-    EXPECT_EQ(runner.plan().clusters, window == 1024);
-    ExpectAgrees(layer, runner, MakeRows(shape, {1498, 1499}, {0, 0}));
-  }
+  const Runner runner(layer, 8, 132);
+  EXPECT_EQ(runner.plan().max_segments, 8);
+  ExpectAgrees(layer, runner, MakeRows(shape, {775, 776}, {0, 0}));
 }
 
 // Enough segments that they are merged in groups.
@@ -210,15 +190,15 @@ TEST_F(AttentionDecodeTest, LargeScores) {
   Layer layer = MakeLayer(shape, {{400, 0}});
   for (float& w : layer.weight) w *= 30.0f;
   const Rows rows = MakeRows(shape, {399}, {0});
-  EXPECT_LE(Difference(Runner(layer, 1, 132).Run(rows).data(), Reference(layer, rows, 0)), 2e-3);
+  EXPECT_LE(Difference(Runner(layer, 1, 132).Run(rows).data(), Reference(layer, rows, 0)), 2e-4);
 }
 
 TEST_F(AttentionDecodeTest, RowsOfSeveralSequences) {
   for (const AttentionDecodeShape& shape : {AttentionDecodeShape{8, 1, 64, 0}, {8, 2, 32, 70}}) {
     const Layer layer = MakeLayer(shape, {{40, 0}, {400, 0}, {200, 0}, {1, 0}});
     const Rows rows = MakeRows(shape, {37, 38, 39, 399, 199, 0}, {0, 0, 0, 1, 2, 3});
-    ExpectAgrees(layer, Runner(layer, 8, 40), rows);
-    ExpectAgrees(layer, Runner(layer, 64, 40), rows);
+    ExpectAgrees(layer, Runner(layer, 8, 132), rows);
+    ExpectAgrees(layer, Runner(layer, 64, 132), rows);
     ExpectAgrees(layer, Runner(layer, 8, 3), rows);  // fewer blocks than segments
   }
 }
@@ -251,39 +231,38 @@ TEST_F(AttentionDecodeTest, BitsDependOnNoOtherRow) {
        {AttentionDecodeShape{8, 1, 256, 130}, {8, 1, 512, 0, false}, {4, 2, 64, 0}, {2, 1, 32, 0}}) {
     const Layer layer = MakeLayer(shape, {{250, 0}, {1400, 0}});
     const Rows rows = MakeRows(shape, {1397, 1398, 1399, 243, 244, 245, 246, 247}, {1, 1, 1, 0, 0, 0, 0, 0});
-    for (const int compute_major : {8, 9}) {
-      if (compute_major == 8 && shape.window == 0) continue;
-      const Runner together(layer, 8, 20, compute_major), alone(layer, 1, 20, compute_major);
-      const std::vector<float> found = together.Run(rows);
-      EXPECT_EQ(together.Run(rows), found);
-      for (size_t r = 0; r < 8; ++r) {
-        EXPECT_EQ(std::memcmp(alone.Run(OnlyRow(shape, rows, r)).data(), found.data() + r * Width(shape),
-                              Width(shape) * sizeof(float)),
-                  0)
-            << shape.head_dim << " row " << r;
-      }
+    const Runner together(layer, 8, 20), alone(layer, 1, 20);
+    const std::vector<float> found = together.Run(rows);
+    EXPECT_EQ(together.Run(rows), found);
+    for (size_t r = 0; r < 8; ++r) {
+      EXPECT_EQ(std::memcmp(alone.Run(OnlyRow(shape, rows, r)).data(), found.data() + r * Width(shape),
+                            Width(shape) * sizeof(float)),
+                0)
+          << shape.head_dim << " row " << r;
     }
   }
 }
 
-// Projections as a product of two terms leaves them, and results as the next product takes them.
+// Projections as a product of three terms leaves them, and results as the next product takes them.
 TEST_F(AttentionDecodeTest, TermsInAndOut) {
   const AttentionDecodeShape shape{8, 1, 64, 0};
   const Layer layer = MakeLayer(shape, {{300, 0}});
   const Rows rows = MakeRows(shape, {40, 299}, {0, 0});
   const Runner runner(layer, 2, 132);
   std::vector<float> sum = rows.q;
-  const std::vector<float> second = RandomFloats(rows.q.size(), 4);
-  for (size_t i = 0; i < sum.size(); ++i) sum[i] += second[i];
+  const std::vector<float> rest = RandomFloats(2 * rows.q.size(), 4);
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += rest[i] + rest[sum.size() + i];
   const std::vector<float> wanted = runner.Run({rows.positions, rows.sequences, sum});
-  const DeviceArray<uint16_t> hi(wanted.size()), lo(wanted.size());
-  const DeviceArray<float> device_second(second);
-  runner.Run(rows, device_second.data(), {nullptr, hi.data(), lo.data()});
-  const std::vector<uint16_t> found_hi = hi.ToHost(), found_lo = lo.ToHost();
+  const DeviceArray<uint16_t> hi(wanted.size()), lo(wanted.size()), third(wanted.size());
+  const DeviceArray<float> device_rest(rest);
+  runner.Run(rows, device_rest.data(), {nullptr, hi.data(), lo.data(), third.data()});
+  const std::vector<uint16_t> found_hi = hi.ToHost(), found_lo = lo.ToHost(), found_third = third.ToHost();
   for (size_t i = 0; i < wanted.size(); ++i) {
     const BF16 term = ToBF16(wanted[i]);
     ASSERT_EQ(found_hi[i], term.bits) << i;
-    ASSERT_EQ(found_lo[i], ToBF16(wanted[i] - ToFloat(term)).bits) << i;
+    const BF16 second = ToBF16(wanted[i] - ToFloat(term));
+    ASSERT_EQ(found_lo[i], second.bits) << i;
+    ASSERT_EQ(found_third[i], ToBF16(wanted[i] - ToFloat(term) - ToFloat(second)).bits) << i;
   }
 }
 
@@ -339,7 +318,7 @@ TEST_F(AttentionDecodeTest, RefusesWhatItCannotDo) {
   EXPECT_EQ(kind_of({8, 1, 96, 0}, 8, 227 * 1024), ErrorKind::kInvalidArgument);
   EXPECT_EQ(kind_of({8, 1, 256, 0}, kDecodeMaxRows + 1, 227 * 1024), ErrorKind::kInvalidArgument);
   EXPECT_EQ(kind_of({8, 1, 512, 0, false}, 8, 99 * 1024), ErrorKind::kUnsupported);
-  EXPECT_EQ(kind_of({64, 64, 64, 0}, 256, 227 * 1024), ErrorKind::kUnsupported);
+  EXPECT_EQ(kind_of({64, 64, 64, 0}, 512, 227 * 1024), ErrorKind::kUnsupported);
 }
 
 }  // namespace

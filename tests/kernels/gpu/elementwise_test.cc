@@ -18,16 +18,19 @@ class ElementwiseTest : public GpuTest {};
 
 // Where a launcher may write, and what it wrote.
 struct Output {
-  explicit Output(size_t count) : values(count), hi(count), lo(count) {}
-  RowOutput all() const { return {values.data(), hi.data(), lo.data()}; }
-  // hi + lo, after checking them against the float32 values.
+  explicit Output(size_t count) : values(count), hi(count), lo(count), third(count) {}
+  RowOutput all() const { return {values.data(), hi.data(), lo.data(), third.data()}; }
   void ExpectTermsOfValues() const {
-    const std::vector<float> x = values.ToHost(), h = FromBf16Bits(hi.ToHost()), l = FromBf16Bits(lo.ToHost());
+    const std::vector<float> x = values.ToHost(), h = FromBf16Bits(hi.ToHost()), l = FromBf16Bits(lo.ToHost()),
+                             t = FromBf16Bits(third.ToHost());
     EXPECT_EQ(hi.ToHost(), ToBf16Bits(x));
-    for (size_t i = 0; i < x.size(); ++i) EXPECT_LE(std::abs(x[i] - h[i] - l[i]), std::abs(x[i]) * 0x1p-16) << i;
+    for (size_t i = 0; i < x.size(); ++i) {
+      EXPECT_LE(std::abs(x[i] - h[i] - l[i]), std::abs(x[i]) * 0x1p-16f) << i;
+      EXPECT_EQ(h[i] + (l[i] + t[i]), x[i]) << i;
+    }
   }
   DeviceArray<float> values;
-  DeviceArray<uint16_t> hi, lo;
+  DeviceArray<uint16_t> hi, lo, third;
 };
 
 TEST_F(ElementwiseTest, RmsNorm) {
@@ -46,13 +49,14 @@ TEST_F(ElementwiseTest, RmsNorm) {
 }
 
 TEST_F(ElementwiseTest, RmsNormAddsTermsOfStridedRows) {
-  const std::vector<float> x = RandomRows(2 * 2 * 24);
+  const std::vector<float> x = RandomRows(3 * 2 * 24);
   const DeviceArray<float> device(x);
   DeviceArray<float> out(2 * 16);
-  RmsNorm({}, {2}, 16, {device.data() + 8, 24, device.data() + 2 * 24 + 8}, nullptr, 1e-6f, {out.data()});
+  const float* first = device.data() + 8;
+  RmsNorm({}, {2}, 16, {first, 24, first + 2 * 24, first + 4 * 24}, nullptr, 1e-6f, {out.data()});
   std::vector<float> sums;
   for (size_t r = 0; r < 2; ++r) {
-    for (size_t i = 8; i < 24; ++i) sums.push_back(x[r * 24 + i] + x[(2 + r) * 24 + i]);
+    for (size_t i = 8; i < 24; ++i) sums.push_back(x[r * 24 + i] + (x[(2 + r) * 24 + i] + x[(4 + r) * 24 + i]));
   }
   EXPECT_LE(RelativeError(out.ToHost(), reference::RmsNorm(sums, {}, 1e-6, 16)), 1e-6);
 }
@@ -214,17 +218,17 @@ TEST_F(ElementwiseTest, GeluMulSaturates) {
 
 TEST_F(ElementwiseTest, GeluMulReadsBothFromTheTermsOfOneProduct) {
   const int rows = 3, width = 40;
-  const std::vector<float> y = RandomRows(2 * 3 * 80);
+  const std::vector<float> y = RandomRows(3 * 3 * 80);
   const DeviceArray<float> device(y);
   DeviceArray<uint16_t> hi(3 * 40);
-  const float* second = device.data() + rows * 2 * width;
-  GeluMul({}, {rows}, width, {device.data(), 2 * width, second}, {device.data() + width, 2 * width, second + width},
-          {nullptr, hi.data()});
+  const float *second = device.data() + rows * 2 * width, *third = second + rows * 2 * width;
+  GeluMul({}, {rows}, width, {device.data(), 2 * width, second, third},
+          {device.data() + width, 2 * width, second + width, third + width}, {nullptr, hi.data()});
   const std::vector<float> found = FromBf16Bits(hi.ToHost());
   for (size_t r = 0; r < 3; ++r) {
     for (size_t i = 0; i < 40; ++i) {
-      const float gate = y[r * 80 + i] + y[(3 + r) * 80 + i], up = y[r * 80 + 40 + i] + y[(3 + r) * 80 + 40 + i];
-      const double wanted = reference::GeluTanh(gate) * up;
+      const auto sum = [&](size_t at) { return y[at] + (y[3 * 80 + at] + y[6 * 80 + at]); };
+      const double wanted = reference::GeluTanh(sum(r * 80 + i)) * sum(r * 80 + 40 + i);
       EXPECT_NEAR(found[r * 40 + i], wanted, std::abs(wanted) * 0x1p-8 + 1e-6);
     }
   }

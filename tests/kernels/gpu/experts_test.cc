@@ -34,7 +34,7 @@ struct Case {
   const char* name;
   ExpertShape shape;
   size_t rows;
-  bool two_terms = true;
+  int terms = 3;
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -83,36 +83,40 @@ class ExpertsTest : public GpuTest, public ::testing::WithParamInterface<Case> {
 TEST_P(ExpertsTest, AreTheWeightedSumOfTheChosen) {
   const std::vector<float> scores = Scores(), scale = RandomRows(experts_, 1.0f, 2);
   std::vector<float> x = RandomRows(c_.rows * hidden_, 1.0f, 3);
-  if (!c_.two_terms) x = FromBf16Bits(ToBf16Bits(x));
+  if (c_.terms == 1) x = FromBf16Bits(ToBf16Bits(x));
   const std::vector<uint16_t> gate_up = ToBf16Bits(RandomRows(experts_ * 2 * width_ * hidden_, 0.2f, 4)),
                               down = ToBf16Bits(RandomRows(experts_ * hidden_ * width_, 0.2f, 5));
   const DeviceArray<float> device_scores(scores), device_scale(scale), device_x(x);
-  const DeviceArray<uint16_t> device_gate_up(gate_up), device_down(down), hi(x.size()), lo(x.size());
+  const DeviceArray<uint16_t> device_gate_up(gate_up), device_down(down), hi(x.size()), lo(x.size()), third(x.size());
   const DeviceArray<float> out((c_.rows + 1) * hidden_);
   const DeviceArray<int32_t> count(std::vector<int32_t>{int32_t(c_.rows)});
-  ConvertRows({}, {int(c_.rows)}, c_.shape.hidden, {device_x.data(), c_.shape.hidden}, {nullptr, hi.data(), lo.data()});
+  ConvertRows({}, {int(c_.rows)}, c_.shape.hidden, {device_x.data(), c_.shape.hidden},
+              {nullptr, hi.data(), lo.data(), third.data()});
 
   // Room for a row that is not there.
   const RowCount rows{int32_t(c_.rows + 1), count.data()};
   const ExpertWorkspace workspace(c_.shape, int32_t(c_.rows + 2));
   RouteExperts({}, rows, {device_scores.data(), c_.shape.experts}, device_scale.data(), workspace);
-  RunExperts({}, rows, hi.data(), c_.two_terms ? lo.data() : nullptr, {device_gate_up.data(), device_down.data()},
-             workspace, out.data());
+  RowTerms terms{hi.data()};
+  if (c_.terms == 3) terms = {hi.data(), lo.data(), third.data()};
+  RunExperts({}, rows, terms, {device_gate_up.data(), device_down.data()}, workspace, out.data());
   std::vector<float> found = out.ToHost();
   EXPECT_THAT(std::vector<float>(found.end() - ptrdiff_t(hidden_), found.end()), ::testing::Each(::testing::IsNan()));
   found.resize(c_.rows * hidden_);
   EXPECT_LE(RelativeError(found, Wanted(scores, scale, x, FromBf16Bits(gate_up), FromBf16Bits(down))),
-            c_.two_terms ? 2e-5 : 5e-3);
+            c_.terms == 3 ? 2e-6 : 5e-3);
 }
 
 TEST_P(ExpertsTest, ChoicesAreSortedByExpert) {
   const std::vector<float> scores = Scores(), scale(experts_, 1.0f);
-  // As a product of two terms leaves them.
+  // As a product of three terms leaves them.
   std::vector<float> terms = scores;
-  terms.resize(2 * scores.size(), 0.25f);
+  terms.resize(3 * scores.size(), 0.25f);
   const DeviceArray<float> device_terms(terms), device_scale(scale);
   const ExpertWorkspace workspace(c_.shape, int32_t(c_.rows));
-  RouteExperts({}, {int32_t(c_.rows)}, {device_terms.data(), c_.shape.experts, device_terms.data() + scores.size()},
+  RouteExperts({}, {int32_t(c_.rows)},
+               {device_terms.data(), c_.shape.experts, device_terms.data() + scores.size(),
+                device_terms.data() + 2 * scores.size()},
                device_scale.data(), workspace);
   Synchronize({});
   const size_t choices = c_.rows * size_t(c_.shape.top_k);
@@ -143,10 +147,10 @@ TEST_P(ExpertsTest, ChoicesAreSortedByExpert) {
 INSTANTIATE_TEST_SUITE_P(
     Cases, ExpertsTest,
     ::testing::Values(Case{"one_row", {8, 2, 40, 24}, 1}, Case{"few_rows", {8, 2, 136, 72}, 5},
-                      Case{"few_rows_one_term", {6, 3, 64, 40}, 21, false}, Case{"all_experts", {3, 3, 32, 8}, 4},
+                      Case{"few_rows_one_term", {6, 3, 64, 40}, 21, 1}, Case{"all_experts", {3, 3, 32, 8}, 4},
                       Case{"many_experts", {128, 8, 64, 40}, 37}, Case{"odd_experts", {70, 1, 24, 16}, 9},
-                      Case{"some_rows", {4, 2, 72, 88}, 81}, Case{"some_rows_one_term", {4, 2, 72, 88}, 70, false},
-                      Case{"many_rows", {4, 2, 24, 16}, 600}, Case{"many_rows_one_term", {2, 1, 24, 72}, 530, false}),
+                      Case{"some_rows", {4, 2, 72, 88}, 81}, Case{"some_rows_one_term", {4, 2, 72, 88}, 70, 1},
+                      Case{"many_rows", {4, 2, 24, 16}, 600}, Case{"many_rows_one_term", {2, 1, 24, 72}, 530, 1}),
     [](const auto& test) { return std::string(test.param.name); });
 
 TEST(ExpertWorkspaceTest, TiesGoToTheLowerExpert) {
@@ -171,7 +175,7 @@ TEST(ExpertWorkspaceTest, ScoresThatAreNotNumbersGiveResultsThatAreNot) {
   const DeviceArray<uint16_t> x(std::vector<uint16_t>(8, 0x3f80)), weights(std::vector<uint16_t>(8 * 16 * 8, 0x3f80));
   const ExpertWorkspace workspace({8, 2, 8, 8}, 1);
   RouteExperts({}, {1}, {scores.data(), 8}, scale.data(), workspace);
-  RunExperts({}, {1}, x.data(), nullptr, {weights.data(), weights.data()}, workspace, out.data());
+  RunExperts({}, {1}, {x.data()}, {weights.data(), weights.data()}, workspace, out.data());
   EXPECT_THAT(out.ToHost(), ::testing::Each(::testing::IsNan()));
 }
 

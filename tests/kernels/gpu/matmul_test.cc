@@ -30,16 +30,17 @@ TEST_F(ManyRowsMatmulTest, OneTermIsTheProductOfRoundedRows) {
   }
 }
 
-TEST_F(ManyRowsMatmulTest, TwoTermsAreAsGoodAsFloat32) {
+TEST_F(ManyRowsMatmulTest, ThreeTermsAreAsGoodAsFloat32) {
   const size_t rows = 11, outputs = 48, cols = 136;
   const std::vector<float> x = RandomRows(rows * cols);
   const std::vector<uint16_t> w = ToBf16Bits(RandomRows(outputs * cols, 1.0f, 2));
-  const DeviceArray<float> device_x(x), y(2 * rows * outputs), sum(rows * outputs);
-  const DeviceArray<uint16_t> terms(2 * rows * cols), device_w(w);
-  ConvertRows({}, {11}, 136, {device_x.data(), 136}, {nullptr, terms.data(), terms.data() + rows * cols});
-  matmul_.Run({}, {22, 48, 136}, terms.data(), device_w.data(), y.data(), workspace_);
-  ConvertRows({}, {11}, 48, {y.data(), 48, y.data() + rows * outputs}, {sum.data()});
-  EXPECT_LE(RelativeError(sum.ToHost(), reference::Matmul(x, FromBf16Bits(w), rows, outputs, cols)), 1e-5);
+  const DeviceArray<float> device_x(x), y(3 * rows * outputs), sum(rows * outputs);
+  const DeviceArray<uint16_t> terms(3 * rows * cols), device_w(w);
+  ConvertRows({}, {11}, 136, {device_x.data(), 136},
+              {nullptr, terms.data(), terms.data() + rows * cols, terms.data() + 2 * rows * cols});
+  matmul_.Run({}, {33, 48, 136}, terms.data(), device_w.data(), y.data(), workspace_);
+  ConvertRows({}, {11}, 48, {y.data(), 48, y.data() + rows * outputs, y.data() + 2 * rows * outputs}, {sum.data()});
+  EXPECT_LE(RelativeError(sum.ToHost(), reference::Matmul(x, FromBf16Bits(w), rows, outputs, cols)), 2e-6);
 }
 
 TEST_F(ManyRowsMatmulTest, LeavesTheRestOfStridedRowsAlone) {

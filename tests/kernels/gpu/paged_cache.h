@@ -21,6 +21,9 @@ inline std::vector<float> RandomFloats(size_t count, unsigned seed, float scale 
   return values;
 }
 
+// Attention of few rows reads so many of them, whatever their number.
+inline constexpr size_t kPaddedRows = 8;
+
 // The rows of a step in device memory, with the tables that rotate them.
 struct DeviceRows {
   DeviceArray<int32_t> count, positions, sequences;
@@ -34,6 +37,10 @@ struct DeviceRows {
 inline DeviceRows MakeRows(const std::vector<int32_t>& positions, const std::vector<int32_t>& sequences, int head_dim,
                            int pairs, double theta) {
   std::vector<float> cos, sin;
+  std::vector<int32_t> padded_positions = positions, padded_sequences = sequences;
+  for (std::vector<int32_t>* padded : {&padded_positions, &padded_sequences}) {
+    padded->resize(std::max(padded->size(), kPaddedRows), 0x70000000);
+  }
   for (const int32_t position : positions) {
     for (int j = 0; j < pairs; ++j) {
       const double angle = position * std::pow(theta, -2.0 * j / head_dim);
@@ -41,14 +48,9 @@ inline DeviceRows MakeRows(const std::vector<int32_t>& positions, const std::vec
       sin.push_back(static_cast<float>(std::sin(angle)));
     }
   }
-  // Room for few rows at least, with rubbish in it.
-  const auto with_room = [](std::vector<int32_t> values) {
-    values.resize(std::max<size_t>(8, values.size()), 0x7ffffff0);
-    return DeviceArray<int32_t>(values);
-  };
   return {DeviceArray<int32_t>(std::vector<int32_t>{static_cast<int32_t>(positions.size())}),
-          with_room(positions),
-          with_room(sequences),
+          DeviceArray<int32_t>(padded_positions),
+          DeviceArray<int32_t>(padded_sequences),
           DeviceArray<float>(cos),
           DeviceArray<float>(sin),
           pairs};

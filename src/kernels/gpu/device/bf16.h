@@ -34,21 +34,16 @@ __device__ __forceinline__ uint32_t PackBf16(float first, float second) {
 #endif
 }
 
-// value ~ hi + lo, with a relative error below 2^-16.
-struct Bf16Terms {
-  uint16_t hi, lo;
-};
-__device__ __forceinline__ Bf16Terms SplitBf16(float value) {
-  const uint16_t hi = FloatToBf16(value);
-  return {hi, FloatToBf16(value - Bf16ToFloat(hi))};
-}
-
-struct Bf16PairTerms {
-  uint32_t hi, lo;
-};
-__device__ __forceinline__ Bf16PairTerms SplitBf16Pair(float first, float second) {
-  const uint32_t hi = PackBf16(first, second);
-  return {hi, PackBf16(first - LowBf16(hi), second - HighBf16(hi))};
+// Two values as sums of kTerms terms, each what the terms before it leave, rounded. Three hold all of a float's 24
+// bits.
+template <int kTerms>
+__device__ __forceinline__ void SplitBf16Pair(float first, float second, uint32_t (&terms)[kTerms]) {
+#pragma unroll
+  for (int i = 0; i < kTerms; ++i) {
+    terms[i] = PackBf16(first, second);
+    first -= LowBf16(terms[i]);
+    second -= HighBf16(terms[i]);
+  }
 }
 
 }  // namespace lapidary::gpu

@@ -70,6 +70,13 @@ __device__ __forceinline__ uint32_t Ballot(bool predicate) {
   return __ballot_sync(kWholeWarp, predicate);
 #endif
 }
+__device__ __forceinline__ int CountBits(uint32_t bits) {
+#if defined(LAPIDARY_GPU_EMULATION)
+  return __builtin_popcount(bits);
+#else
+  return __popc(bits);
+#endif
+}
 __device__ __forceinline__ bool WarpAny(bool predicate) { return Ballot(predicate) != 0; }
 __device__ __forceinline__ bool WarpAll(bool predicate) { return Ballot(predicate) == 0xffffffffu; }
 

@@ -42,20 +42,18 @@ TEST_F(Bf16Test, RoundsToNearestEven) {
   }
 }
 
-TEST_F(Bf16Test, TwoTermsAreNearlyTheFloat) {
+TEST_F(Bf16Test, ThreeTermsAreTheFloat) {
   std::vector<float> values;
   for (int i = 0; i < 1000; ++i) values.push_back(std::ldexp(std::sin(static_cast<float>(i) * 1.7f), i % 40 - 20));
   const std::vector<Bf16Results> results = Convert(values);
   for (size_t i = 0; i < values.size(); ++i) {
     const Bf16Results& r = results[i];
-    const float lo = FromBits(static_cast<uint32_t>(r.lo) << 16);
-    EXPECT_LE(std::abs(r.hi_value + lo - values[i]), std::abs(values[i]) * 0x1p-16f) << values[i];
-    EXPECT_EQ(r.hi, r.rounded);
-    const Bf16Results& next = results[(i + 1) % values.size()];
-    EXPECT_EQ(r.pair_hi, r.hi | static_cast<uint32_t>(next.hi) << 16);
-    EXPECT_EQ(r.pair_lo, r.lo | static_cast<uint32_t>(next.lo) << 16);
-    EXPECT_EQ(r.low_value, r.hi_value);
-    EXPECT_EQ(r.high_value, next.hi_value);
+    const float next = values[(i + 1) % values.size()];
+    EXPECT_EQ(r.terms[0], r.packed);
+    EXPECT_EQ(r.low_values[0], FromBits(static_cast<uint32_t>(r.rounded) << 16));
+    EXPECT_LE(std::abs(r.low_values[0] + r.low_values[1] - values[i]), std::abs(values[i]) * 0x1p-16f) << values[i];
+    EXPECT_EQ(r.low_values[0] + (r.low_values[1] + r.low_values[2]), values[i]);
+    EXPECT_EQ(r.high_values[0] + (r.high_values[1] + r.high_values[2]), next);
   }
 }
 

@@ -47,10 +47,14 @@ __global__ void Bf16Kernel(const float* values, Bf16Results* out, int count) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (i >= count) return;
   const float next = values[(i + 1) % count];
-  const Bf16Terms terms = SplitBf16(values[i]);
-  const Bf16PairTerms pair = SplitBf16Pair(values[i], next);
-  out[i] = {FloatToBf16(values[i]), terms.hi,         terms.lo,         PackBf16(values[i], next), pair.hi, pair.lo,
-            Bf16ToFloat(terms.hi),  LowBf16(pair.hi), HighBf16(pair.hi)};
+  Bf16Results& r = out[i];
+  r.rounded = FloatToBf16(values[i]);
+  r.packed = PackBf16(values[i], next);
+  SplitBf16Pair(values[i], next, r.terms);
+  for (int term = 0; term < 3; ++term) {
+    r.low_values[term] = LowBf16(r.terms[term]);
+    r.high_values[term] = HighBf16(r.terms[term]);
+  }
 }
 
 // One warp: out [16, 8] += a [16, 16] times b [8, 16] transposed, through shared memory.

@@ -23,9 +23,10 @@ void RunWarp(gpuStream stream, const float* values, WarpResults* out, unsigned t
 void RunBlockSum(gpuStream stream, const float* values, float* out, unsigned blocks, unsigned threads);
 
 struct Bf16Results {
-  uint16_t rounded, hi, lo;
-  uint32_t packed, pair_hi, pair_lo;  // with the next value, cyclic
-  float hi_value, low_value, high_value;
+  uint16_t rounded;
+  // Pairs with the next value, cyclic.
+  uint32_t packed, terms[3];
+  float low_values[3], high_values[3];  // of the terms
 };
 void RunBf16(gpuStream stream, const float* values, Bf16Results* out, int count);
 
