@@ -81,9 +81,9 @@ endfunction()
 # lapidary_emulated_test(<name> FROM <folders>... [DEPS <targets>...]): as lapidary_test, from the .cc and .cu files of the folders and
 # those beside the caller.
 function(lapidary_emulated_test name)
-  cmake_parse_arguments(ARG "" "" "FROM;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "FROM;DEPS;LABELS" ${ARGN})
   # A grid runs in one OS thread, whose fibers would only slow the thread sanitizer down.
-  lapidary_test(${name} DEPS ${ARG_DEPS} LABELS single-thread)
+  lapidary_test(${name} DEPS ${ARG_DEPS} LABELS single-thread ${ARG_LABELS})
   foreach(folder IN LISTS ARG_FROM)
     file(GLOB kernels CONFIGURE_DEPENDS "${folder}/*.cu")
     file(GLOB sources CONFIGURE_DEPENDS "${folder}/*.cc")
