@@ -15,8 +15,8 @@ struct LayerPlan {
   int heads = 0;
   int kv_heads = 0;
   int head_dim = 0;
-  int64_t window = 0;     // 0: sees everything before it
-  int rotary_pairs = 0;   // pairs (j, j + head_dim/2), j < rotary_pairs, rotate; the others stay
+  int64_t window = 0;    // 0: sees everything before it
+  int rotary_pairs = 0;  // pairs (j, j + head_dim/2), j < rotary_pairs, rotate; the others stay
   double rope_theta = 0;
   bool writes_kv = true;  // false: attends to the cache of an earlier layer
   bool v_is_k = false;    // V is the raw k_proj output (no v_proj)

@@ -25,6 +25,13 @@ inline std::unique_ptr<Backend> LoadTestBackend(const std::string& folder) {
 #endif
 }
 
+// The emulation takes seconds for a token: whole answers are for a real device.
+#if defined(LAPIDARY_GPU_EMULATION)
+inline constexpr bool kIsSlow = true;
+#else
+inline constexpr bool kIsSlow = false;
+#endif
+
 // Why the tests are skipped; empty when they are not. Called before anything else.
 inline std::string WhyNoTestBackend() {
 #if defined(LAPIDARY_GPU_EMULATION)

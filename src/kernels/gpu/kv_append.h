@@ -24,8 +24,8 @@ struct KvAppendArgs {
 // k = rotated(normed(k) * k_weight) and v = normed(v) of every row, at its position in the cache; bfloat16 is rounded
 // to nearest even. At most max_rows rows are there. Throws Error kInvalidArgument for a head_dim that is not supported.
 //
-// With `dependent`, the kernel reads counts, positions, sequences and block tables while earlier kernels still run: none
-// of the kernels since the last one that was launched without `dependent` may write those.
+// With `dependent`, the kernel reads counts, positions, sequences and block tables while earlier kernels still run:
+// none of the kernels since the last one that was launched without `dependent` may write those.
 void KvAppend(gpuStream stream, const KvAppendArgs& args, int max_rows, bool dependent);
 
 }  // namespace lapidary::gpu

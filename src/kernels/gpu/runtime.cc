@@ -68,8 +68,8 @@ void* Allocate(const char* where, size_t bytes, cudaError_t (*allocate)(void**, 
                                      std::to_string(total) + " bytes free");
 }
 
-// Before a kernel's first launch, and when it is given more shared memory than before. All kernels have the largest share
-// of each multiprocessor as shared memory: one with another split cannot start while an earlier one still runs.
+// Before a kernel's first launch, and when it is given more shared memory than before. All kernels have the largest
+// share of each multiprocessor as shared memory: one with another split cannot start while an earlier one still runs.
 void PrepareKernel(const char* what, const void* kernel, size_t bytes) {
   constexpr size_t kWithoutAsking = 48 << 10;
   static std::mutex mutex;
