@@ -144,11 +144,12 @@ ServerOptions MakeServerOptions(const Options& o, const TextModel& model) {
   return server;
 }
 
-TextServiceOptions MakeServiceOptions(const Options& o, const Config& config) {
+TextServiceOptions MakeServiceOptions(const Options& o, const Backend& backend) {
+  const Config& config = backend.plan().config;
   TextServiceOptions service = o.service;
   EngineOptions& engine = service.engine;
   engine.max_context = o.model.ctx == 0 ? config.max_position_embeddings : o.model.ctx;
-  engine.step_tokens = PrefillChunk(o.prefill_chunk, engine.step_tokens);
+  engine.step_tokens = PrefillChunk(o.prefill_chunk, backend.PreferredStepTokens());
   engine.kv_type = o.model.kv_dtype();
   engine.prefix_cache = !o.no_prefix_cache;
   if (engine.cache_tokens == 0) {
@@ -171,7 +172,7 @@ void RunServe(const Options& o, const CommandLine& line) {
   Keys(o);  // what cannot be is refused before a large model is loaded
   AllowOpenFiles();
   const std::unique_ptr<Backend> backend = LoadBackend(line.environment, o.model);
-  TextService service(o.model.folder, *backend, MakeServiceOptions(o, backend->plan().config));
+  TextService service(o.model.folder, *backend, MakeServiceOptions(o, *backend));
   const ServerOptions options = MakeServerOptions(o, service.model());
   Server server(service, options);
   server.HandleSignals();

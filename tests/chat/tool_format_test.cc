@@ -10,7 +10,7 @@ namespace {
 // Quote markers as one character, to be read at a glance.
 std::string Short(const ChatPrompt& prompt) {
   std::string text = prompt.Text();
-  for (size_t at = 0; (at = text.find("<|\"|>", at)) != std::string::npos;) text.replace(at, 5, "'");
+  for (size_t at = 0; (at = text.find("<|\"|>", at)) != std::string::npos;) text.replace(at, 5, 1, '\'');
   return text;
 }
 

@@ -106,6 +106,11 @@ class GpuBackend final : public Backend {
     Run(batch, {{}, best}, taps);
   }
 
+  bool CopyKvBlock(int group, int32_t from, int32_t to) override {
+    storage_.CopyBlock(static_cast<size_t>(group), from, to, stream_.get());
+    return true;
+  }
+
   double LastStepFlops() const override { return flops_; }
   int64_t PreferredStepTokens() const override { return 2048; }
   MachineRates MeasureMachine() override { return {MeasureReadBandwidth() * 1e9, 0}; }

@@ -13,4 +13,10 @@ KvStorage::KvStorage(const KvLayout& layout, const std::array<int32_t, kKvGroups
   }
 }
 
+void KvStorage::CopyBlock(size_t group, int32_t from, int32_t to, gpuStream stream) {
+  auto* data = static_cast<std::byte*>(memory_[group].data());
+  CopyOnDevice(data + to * block_bytes_[group], data + from * block_bytes_[group],
+               static_cast<size_t>(block_bytes_[group]), stream);
+}
+
 }  // namespace lapidary::gpu

@@ -17,6 +17,9 @@ class KvStorage {
   // Throws Error kOutOfMemory.
   KvStorage(const KvLayout& layout, const std::array<int32_t, kKvGroups>& blocks, DType type);
 
+  // Copies block `from` of a group to block `to`, in the order of `stream`.
+  void CopyBlock(size_t group, int32_t from, int32_t to, gpuStream stream);
+
   int32_t blocks(size_t group) const { return blocks_[group]; }
   int64_t block_bytes(size_t group) const { return block_bytes_[group]; }
   bool is_bf16() const { return type_ == DType::kBF16; }
