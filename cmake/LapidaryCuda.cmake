@@ -78,12 +78,15 @@ function(lapidary_emulated_library name)
   target_link_libraries(lapidary_${name} PRIVATE $<BUILD_INTERFACE:lapidary_emulated_options>)
 endfunction()
 
-# lapidary_emulated_test(<name> FROM <folders>... [DEPS <targets>...]): as lapidary_test, from the .cc and .cu files of the folders and
-# those beside the caller.
+# lapidary_emulated_test(<name> FROM <folders>... [DEPS <targets>...] [LABELS <label>]): as lapidary_test, from the .cc and .cu files of the
+# folders and those beside the caller.
 function(lapidary_emulated_test name)
   cmake_parse_arguments(ARG "" "" "FROM;DEPS;LABELS" ${ARGN})
   # A grid runs in one OS thread, whose fibers would only slow the thread sanitizer down.
-  lapidary_test(${name} DEPS ${ARG_DEPS} LABELS single-thread ${ARG_LABELS})
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS single-thread)
+  endif()
+  lapidary_test(${name} DEPS ${ARG_DEPS} LABELS ${ARG_LABELS})
   foreach(folder IN LISTS ARG_FROM)
     file(GLOB kernels CONFIGURE_DEPENDS "${folder}/*.cu")
     file(GLOB sources CONFIGURE_DEPENDS "${folder}/*.cc")
