@@ -47,7 +47,7 @@ class Front:
         status, got, data = self.request("POST", "/v1/chat/completions", {"messages": messages, **fields}, headers)
         if status != 200:
             raise AssertionError((status, data))
-        return got["X-Served-By"], json.loads(data)
+        return {name.lower(): value for name, value in got.items()}["x-served-by"], json.loads(data)
 
     def wait_for(self, condition):
         deadline = time.monotonic() + PATIENCE_S
@@ -104,7 +104,8 @@ class HaproxyInFront(unittest.TestCase):
             chunks = iter(stream)
             next(chunks)
             self.a.process.terminate()
-            # From the first moment on, while HAProxy has not seen it yet too.
+            self.front.wait_for(lambda: "action=drain" in self.a.log_text())
+            # From this moment on, while HAProxy has not seen it yet too.
             for i in range(20):
                 name, _ = self.front.ask([user(f"Hi {i}")], max_tokens=1)
                 self.assertEqual(name, "b")
@@ -112,7 +113,7 @@ class HaproxyInFront(unittest.TestCase):
             self.assertTrue(stream.done)
         self.assertEqual(self.a.stop(), 0)
         self.assertEqual(self.front.ask([user(text)], max_tokens=1)[0], "b")
-        self.a = Server("--port", str(self.a.port))
+        self.a = Server(port=self.a.port)
         self.front.wait_for(lambda: self.front.ask([user(text)], max_tokens=1)[0] == "a")
 
     def test_a_client_that_goes_away_ends_its_answer_behind_the_proxy(self):

@@ -20,16 +20,18 @@ PATIENCE_S = float(os.environ.get("LAPIDARY_TEST_PATIENCE_S", "60"))
 class Server:
     """The program serving the demo model, or `-m DIR` among the arguments, on a free port."""
 
-    def __init__(self, *arguments, env=None):
+    def __init__(self, *arguments, port=0, env=None):
         self.log = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
-            [PROGRAM, "serve", "--port", "0", *arguments],
+            [PROGRAM, "serve", "--port", str(port), *arguments],
             stdout=subprocess.PIPE, stderr=self.log, text=True, env={**os.environ, **(env or {})})
         line = self.process.stdout.readline()
         found = re.fullmatch(r"listening on http://.*:(\d+)\n", line)
         if not found:
             self.process.wait()
-            raise AssertionError(f"did not start: {line!r} {self.log_text()}")
+            self.process.stdout.close()
+            with self.log:
+                raise AssertionError(f"did not start: {line!r} {self.log_text()}")
         self.port = int(found.group(1))
 
     def log_text(self):
@@ -54,9 +56,9 @@ class Server:
 
     def __exit__(self, *_):
         status = self.stop()
-        if status != 0:
-            raise AssertionError(f"exit status {status}: {self.log_text()[-4000:]}")
-        self.log.close()
+        with self.log:
+            if status != 0:
+                raise AssertionError(f"exit status {status}: {self.log_text()[-4000:]}")
 
     # One request on a connection of its own.
 

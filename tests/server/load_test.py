@@ -60,7 +60,7 @@ class Queue(unittest.TestCase):
                 status, answer = server.post("/v1/completions", {"prompt": "Hi", "n": 3})
                 self.assertEqual((status, answer["error"]["param"]), (400, "n"))
             server.wait_until_idle(PATIENCE_S)
-            self.assertEqual(server.complete("Hi", max_tokens=1)["usage"]["completion_tokens"], 1)
+            self.assertEqual(server.complete("The capital of France is", max_tokens=1)["usage"]["completion_tokens"], 1)
 
 
 class Lifecycle(unittest.TestCase):
@@ -104,13 +104,13 @@ class Lifecycle(unittest.TestCase):
         server.process.stdout.close()
         for stream in open_streams:
             stream.close()
-        with Server("--port", str(server.port)) as again:
+        with Server(port=server.port) as again:
             self.assertIn("Paris", again.complete("The capital of France is", max_tokens=3)["choices"][0]["text"])
 
     def test_an_address_in_use_is_one_clear_line(self):
         with Server() as server:
             with self.assertRaises(AssertionError) as failure:
-                Server("--port", str(server.port))
+                Server(port=server.port)
             self.assertIn("lapidary: cannot listen on 127.0.0.1", str(failure.exception))
 
 
