@@ -5,6 +5,7 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "server/api_error.h"
@@ -30,28 +31,34 @@ int RetryAfter(const TextService& service) {
 
 }  // namespace
 
-// Outlives the stream while the service still has sinks that point at it.
+// Outlives the stream, and even its strand, while the service still has sinks that point at it: what belongs to the
+// strand is given back when the stream goes.
 struct AnswerStream::Shared : std::enable_shared_from_this<Shared> {
   Shared(TextService& text_service, asio::any_io_executor strand, size_t limit)
-      : service(text_service), timer(strand), executor(std::move(strand)), limit_bytes(limit) {}
+      : service(text_service), timer(std::in_place, strand), limit_bytes(limit), executor(std::move(strand)) {}
 
   // On the service's thread.
   void Push(size_t choice, AnswerDelta delta) {
-    {
-      const std::lock_guard lock(mutex);
-      if (overflown || abandoned) return;
-      bytes += BytesOf(delta);
-      overflown = bytes > limit_bytes;
-      items.push_back({choice, std::move(delta)});
-      if (notified && !overflown) return;
-      notified = true;
-    }
+    const std::lock_guard lock(mutex);
+    if (overflown || !executor) return;
+    bytes += BytesOf(delta);
+    overflown = bytes > limit_bytes;
+    items.push_back({choice, std::move(delta)});
+    if (notified && !overflown) return;
+    notified = true;
     asio::post(executor, [self = shared_from_this()] { self->Wake(); });
   }
 
   void Wake() {
-    timer.cancel();
+    if (timer) timer->cancel();
     if (Overflown()) Cancel();
+  }
+
+  // On the strand: nothing more is wanted.
+  void Abandon() {
+    timer.reset();
+    const std::lock_guard lock(mutex);
+    executor = {};
   }
 
   void Cancel() {
@@ -73,15 +80,15 @@ struct AnswerStream::Shared : std::enable_shared_from_this<Shared> {
   // Of the strand.
   TextService& service;
   std::vector<AnswerId> ids;
-  asio::steady_timer timer;
+  std::optional<asio::steady_timer> timer;  // empty: abandoned
 
-  asio::any_io_executor executor;
   const size_t limit_bytes;
-  std::mutex mutex;  // guards what follows
+  std::mutex mutex;                // guards what follows
+  asio::any_io_executor executor;  // empty: abandoned
   std::vector<Item> items;
   size_t bytes = 0;
   bool notified = false;  // the strand has been told and has not looked yet
-  bool overflown = false, abandoned = false;
+  bool overflown = false;
 };
 
 AnswerStream::AnswerStream(TextService& service, std::vector<AnswerRequest> requests, asio::any_io_executor executor,
@@ -102,10 +109,7 @@ AnswerStream::AnswerStream(TextService& service, std::vector<AnswerRequest> requ
 }
 
 AnswerStream::~AnswerStream() {
-  {
-    const std::lock_guard lock(shared_->mutex);
-    shared_->abandoned = true;
-  }
+  shared_->Abandon();
   if (open_ > 0) shared_->Cancel();
 }
 
@@ -113,8 +117,8 @@ Task<std::vector<AnswerStream::Item>> AnswerStream::Next(std::chrono::steady_clo
   std::vector<Item> items = shared_->TakeItems();
   if (items.empty()) {
     boost::system::error_code ignored;
-    shared_->timer.expires_at(deadline);
-    co_await shared_->timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    shared_->timer->expires_at(deadline);
+    co_await shared_->timer->async_wait(asio::redirect_error(asio::use_awaitable, ignored));
     items = shared_->TakeItems();
   }
   if (shared_->Overflown()) throw ApiError(503, "the reader is too slow: the answer was ended", "", "slow_reader");
