@@ -7,17 +7,24 @@
 
 #include "base/error.h"
 #include "cli/parse_values.h"
+#include "cli/usage_error.h"
 #include "sampling/sampler.h"
 #include "synth/synth.h"
 
 namespace {
+
+void CheckOneLine(std::string_view message) {
+  if (message.find('\n') != std::string_view::npos) std::abort();
+}
 
 template <typename Parse>
 void Try(const Parse& parse) {
   try {
     parse();
   } catch (const lapidary::Error& error) {
-    if (std::string_view(error.what()).find('\n') != std::string_view::npos) std::abort();
+    CheckOneLine(error.what());
+  } catch (const lapidary::UsageError& error) {
+    CheckOneLine(error.what());
   }
 }
 

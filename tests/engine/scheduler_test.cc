@@ -299,15 +299,21 @@ class SchedulerRandom : public ::testing::TestWithParam<RandomCase> {
  protected:
   using Key = std::tuple<std::vector<int32_t>, int64_t, bool, bool>;
 
+  // At most `tokens` tokens of one of `texts` texts. Drawn one after the other, so that all compilers draw the same.
+  std::vector<int32_t> RandomPrompt(uint64_t tokens, uint64_t texts) {
+    const uint64_t text = random_() % texts;
+    return Prompt(1 + static_cast<int64_t>(random_() % tokens), text);
+  }
+
   // Prompts are beginnings of few texts, so that they share, or earlier conversations, so that they go on.
   SequenceRequest RandomRequest() {
     SequenceRequest request;
     if (!conversations_.empty() && random_() % 3 == 0) {
       request.prompt = conversations_[random_() % conversations_.size()];
     } else {
-      request.prompt = Prompt(1 + static_cast<int64_t>(random_() % 300), random_() % 3);
+      request.prompt = RandomPrompt(300, 3);
     }
-    if (random_() % 2) request.prompt = Joined(request.prompt, Prompt(1 + random_() % 20, random_() % 1000));
+    if (random_() % 2) request.prompt = Joined(request.prompt, RandomPrompt(20, 1000));
     request.prompt.resize(std::min<size_t>(request.prompt.size(), 300));
     request.max_new_tokens = 1 + static_cast<int64_t>(random_() % 200);
     if (random_() % 2) request.eos_ids = {3};
