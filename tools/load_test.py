@@ -207,7 +207,7 @@ def throughput(server, program, count=8, tokens=256):
 def turns(server, program):
     """The second turn of a long chat computes only what is new, and says the same as without the cache."""
     from lapidary_server import Server
-    messages = [{"role": "user", "content": "Repeat exactly: lamp. " + "stone river " * 900}]
+    messages = [{"role": "user", "content": "Repeat exactly: lamp. " + "stone river " * 1900}]
     fields = {"max_tokens": 24, "logprobs": True, "return_token_ids": True, "ignore_eos": True}
     first = server.chat(messages, **fields)
     messages += [{"role": "assistant", "content": first["choices"][0]["message"]["content"]},

@@ -246,11 +246,9 @@ void TextService::Worker::Step() {
   }
 }
 
-// Prompts are taken up in order of arrival.
 void TextService::Worker::NoteStarts(Clock::time_point step_began) {
   for (auto& [sequence, answer] : answers_) {
-    if (answer->started) continue;
-    if (engine_.CachedTokens(sequence) == 0) return;
+    if (answer->started || engine_.CachedTokens(sequence) == 0) continue;
     answer->started = true;
     answer->end.timings.queue_s = std::max(0.0, Seconds(step_began - answer->submitted));
   }

@@ -152,12 +152,15 @@ Task<> Api::Tell(HttpExchange& exchange, const ApiError& error) {
 void Api::Log(HttpExchange& exchange) const {
   const HttpRequest& request = exchange.request();
   const RequestRecord& r = exchange.record();
-  spdlog::info(
-      "event=request id={} method={} endpoint={} status={} finish={} prompt_tokens={} cached_tokens={} "
-      "answer_tokens={} "
-      "queue_ms={:.1f} first_token_ms={:.1f} total_ms={:.1f}",
-      request.id, Printable(request.method, 20), r.endpoint, r.status, r.finish.empty() ? "-" : r.finish,
-      r.prompt_tokens, r.cached_tokens, r.answer_tokens, 1e3 * r.queue_s, 1e3 * r.first_token_s, 1e3 * r.total_s);
+  // Those who watch the server ask all the time.
+  const bool watches = r.endpoint == "health" || r.endpoint == "metrics";
+  spdlog::log(watches ? spdlog::level::debug : spdlog::level::info,
+              "event=request id={} method={} endpoint={} status={} finish={} prompt_tokens={} cached_tokens={} "
+              "answer_tokens={} "
+              "queue_ms={:.1f} first_token_ms={:.1f} total_ms={:.1f}",
+              request.id, Printable(request.method, 20), r.endpoint, r.status, r.finish.empty() ? "-" : r.finish,
+              r.prompt_tokens, r.cached_tokens, r.answer_tokens, 1e3 * r.queue_s, 1e3 * r.first_token_s,
+              1e3 * r.total_s);
 }
 
 }  // namespace lapidary
