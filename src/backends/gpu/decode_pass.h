@@ -32,7 +32,6 @@ class DecodePass {
   const int32_t* results() const { return results_.data(); }  // [kResults]: the best id of each row, then
   // the first place (places.h) with a value that was not finite, 0 for none.
   static constexpr int kResults = kFewRows + 1;
-  const float* hidden() const { return stream_; }  // [kFewRows, D] before the final norm
 
  private:
   // A branch that has not joined the residual stream yet.

@@ -169,16 +169,6 @@ __device__ __forceinline__ void BulkCopy(void* shared, const void* global, uint3
 #endif
 }
 
-// Asks for `bytes` bytes, a multiple of 16 as the address is, to be brought into the second-level cache.
-__device__ __forceinline__ void PrefetchL2([[maybe_unused]] const void* global, [[maybe_unused]] uint32_t bytes) {
-#if !defined(LAPIDARY_GPU_EMULATION) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;"
-               :
-               : "l"(__cvta_generic_to_global(global)), "r"(bytes)
-               : "memory");
-#endif
-}
-
 // BulkCopy for what is read once in the step, as weights: first to leave L2.
 __device__ __forceinline__ void BulkCopyStreamed(void* shared, const void* global, uint32_t bytes, Mbarrier* barrier) {
 #if defined(LAPIDARY_GPU_EMULATION)
