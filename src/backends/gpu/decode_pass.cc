@@ -158,30 +158,28 @@ void DecodePass::Attention(const StepInput& input, const LayerPlan& plan, const 
   attend.workspace = attention_workspace_.data();
   AttentionDecode(stream, attention_plans_[group], attend, true);
 
-  args = ArgsOf(q_width);
-  args.x = attention_.data();
-  args.w = {w.o_proj.data, w.o_proj.rows};
-  args.k_splits = MatmulFewSplits(q_width);
+  MakeBranch("o_proj", attention_.data(), w.o_proj, w.post_attention_layernorm, stream);
+}
+
+void DecodePass::MakeBranch(const char* what, const float* x, const DeviceMatrix& w, const float* norm,
+                            gpuStream stream) {
+  MatmulFewArgs args = ArgsOf(w.cols);
+  args.x = x;
+  args.w = {w.data, w.rows};
+  args.k_splits = MatmulFewSplits(w.cols);
   args.y = branch_.data();
-  MultiplyFew("o_proj", stream, args);
-  branch_state_ = {branch_.data(), args.k_splits, w.post_attention_layernorm, 1.0f};
+  MultiplyFew(what, stream, args);
+  branch_state_ = {branch_.data(), args.k_splits, norm, 1.0f};
 }
 
 void DecodePass::FeedForward(const LayerPlan& plan, const PlacedLayer& w, gpuStream stream) {
-  const auto width = static_cast<int32_t>(plan.ffn_width);
   MatmulFewArgs args = ArgsOf(plan_.hidden());
   JoinBranch(args, w.pre_feedforward_layernorm, PlaceOfLayer(plan.index));
   args.w = {w.gate_up.data, w.gate_up.rows};
   args.y = gated_.data();
   JoinAndMultiplyFew("gate_up_proj", stream, FewOutput::kGated, args);
 
-  args = ArgsOf(width);
-  args.x = gated_.data();
-  args.w = {w.down_proj.data, w.down_proj.rows};
-  args.k_splits = MatmulFewSplits(width);
-  args.y = branch_.data();
-  MultiplyFew("down_proj", stream, args);
-  branch_state_ = {branch_.data(), args.k_splits, w.post_feedforward_layernorm, 1.0f};
+  MakeBranch("down_proj", gated_.data(), w.down_proj, w.post_feedforward_layernorm, stream);
 }
 
 void DecodePass::PerLayerBranch(const LayerPlan& plan, const PlacedLayer& w, gpuStream stream) {

@@ -43,6 +43,8 @@ class DecodePass {
   };
 
   MatmulFewArgs ArgsOf(int64_t k) const;
+  // branch = w x, normed by `norm` when it joins the stream.
+  void MakeBranch(const char* what, const float* x, const DeviceMatrix& w, const float* norm, gpuStream stream);
   // The branch joins the stream on the way into a product whose input is the stream, normed by `pre_norm`.
   void JoinBranch(MatmulFewArgs& args, const float* pre_norm, int place);
   void Embed(const StepInput& input, gpuStream stream);
