@@ -14,18 +14,8 @@
 namespace lapidary::gpu {
 namespace {
 
-// Rows whose logits are made at a time: 64 x 262,144 in three terms are 201 MB.
+// Rows whose logits are made at a time: 128 x 262,144 in three terms are 403 MB.
 constexpr int64_t kLogitRows = Products::kMostCount;
-
-// The most rows that one sequence has in the step.
-int64_t LongestRun(std::span<const int32_t> sequences) {
-  int64_t longest = 0, run = 0;
-  for (size_t i = 0; i < sequences.size(); ++i) {
-    run = i > 0 && sequences[i] == sequences[i - 1] ? run + 1 : 1;
-    longest = std::max(longest, run);
-  }
-  return longest;
-}
 
 DeviceMatrix RowsOf(const DeviceMatrix& w, int64_t begin, int64_t end) {
   return {w.data + begin * w.cols, static_cast<int32_t>(end - begin), w.cols};
@@ -38,10 +28,21 @@ RowInput ColumnsFrom(const RowInput& x, int64_t begin) {
 
 }  // namespace
 
+int64_t LongestRun(std::span<const int32_t> sequences) {
+  int64_t longest = 0, run = 0;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    run = i > 0 && sequences[i] == sequences[i - 1] ? run + 1 : 1;
+    longest = std::max(longest, run);
+  }
+  return longest;
+}
+
 struct ForwardPass::Step {
-  const StepBatch& batch;
   const StepInput& input;
-  const StepOutput& output;
+  std::span<const int32_t> sequences;  // of the rows, on the host; empty where the step is recorded
+  int64_t logit_rows;
+  bool wants_best;
+  std::span<float> logits;  // where they go on the host; may be empty
   TapSink* taps;
   gpuStream stream;
   bool stops_early;  // some rows' logits are not wanted
@@ -55,66 +56,95 @@ ForwardPass::ForwardPass(const ModelPlan& plan, const PlacedWeights& weights, co
       device_(setup.device),
       max_positions_(setup.max_positions),
       terms_(setup.terms == ActivationTerms::kThree ? 3 : 1),
+      decode_rows_(setup.decode_rows),
       products_(setup.terms),
       rotation_(plan) {
-  bad_.Reserve(1);
+  if (decode_rows_ == 0) return;
+  for (const LayerPlan& layer : plan.layers) {
+    for (const bool few : {true, false}) DecodePlan(layer, few, nullptr);
+  }
+  Synchronize(nullptr);
+}
+
+void ForwardPass::Run(const StepBatch& batch, const StepInput& input, const StepOutput& output, TapSink* taps,
+                      gpuStream stream) {
+  const auto logit_rows = static_cast<int64_t>(batch.logit_rows.size());
+  const Step step{input,         batch.sequences,
+                  logit_rows,    !output.best.empty(),
+                  output.logits, taps,
+                  stream,        batch.stop_early && batch.logit_rows.size() < batch.ids.size()};
+  rows_ = {static_cast<int64_t>(batch.ids.size()), nullptr, input.ids(), input.rows(), batch.positions, false};
+  rows_.is_decode = rows_.count <= kDecodeMaxRows && LongestRun(batch.sequences) <= kDecodeFewRows;
+  Start(step);
+  if (Layers(step)) Logits(step);
+  std::vector<int32_t> results(static_cast<size_t>(kResultIds + (step.wants_best ? logit_rows : 0)));
+  CopyToHost(results.data(), results_.data(), results.size() * sizeof(int32_t), stream);
+  Synchronize(stream);
+  CheckResults(results.data());
+  if (step.wants_best) std::copy(results.begin() + kResultIds, results.end(), output.best.begin());
+}
+
+void ForwardPass::LaunchDecode(const StepInput& input, int64_t rows, gpuStream stream) {
+  const Step step{input, {}, rows, true, {}, nullptr, stream, false};
+  rows_ = {rows, input.count(), input.ids(), input.rows(), {}, true};
+  Start(step);
+  Layers(step);
+  Logits(step);
+}
+
+void ForwardPass::CheckResults(const int32_t* results) {
+  uint64_t bad = 0;
+  std::memcpy(&bad, results, sizeof(bad));
+  if (bad == 0) return;
+  Throw(ErrorKind::kDevice,
+        NameOfPlace(static_cast<int>(WhereNonFinite(bad).stage)) +
+            ": found a value that is not finite, wanted finite numbers; the weights may be damaged");
+}
+
+void ForwardPass::Start(const Step& step) {
+  products_.ClearFlops();
+  attention_flops_ = 0;
+  for (AttentionKind& kind : kinds_) kind.tile_count = 0;
+  SetRows(rows_.count);
+  results_.Reserve(kResultIds + Room() + kFewRows);
+  Fill(results_.data(), 0, sizeof(uint64_t), step.stream);
+}
+
+void ForwardPass::SetRows(int64_t rows) {
+  rows_.count = rows;
+  products_.SetRows(rows, Room());
 }
 
 // Source of the order of operations: transformers 5.17, models/gemma4/modeling_gemma4.py, Gemma4TextModel.forward.
-void ForwardPass::Run(const StepBatch& batch, const StepInput& input, const StepOutput& output, TapSink* taps,
-                      gpuStream stream) {
-  const Step step{batch, input, output, taps, stream, batch.stop_early && batch.logit_rows.size() < batch.ids.size()};
+// False where no row is left for logits.
+bool ForwardPass::Layers(const Step& step) {
   const int layers = plan_.config.num_hidden_layers;
-  const int64_t hidden = plan_.hidden();
-  Start(batch, input);
-  Fill(bad_.data(), 0, sizeof(uint64_t), stream);
   Embed(step);
-  ShowTap(step, Tap::kEmbedding, -1, a_.hidden.data(), hidden);
-  rotation_.Reserve(rows_.count);
-  rotation_.Launch(rows_.view.positions, rows_.count, stream);
+  ShowTap(step, Tap::kEmbedding, -1, a_.hidden.data(), plan_.hidden());
+  rotation_.Reserve(Room());
+  rotation_.Launch(rows_.view.positions, rows_.count, step.stream);
   PerLayerInputs(step, 0, step.stops_early ? plan_.last_kv_layer : layers);
   if (plan_.per_layer_width() > 0) {
     ShowTap(step, Tap::kPerLayerInputs, -1, a_.per_layer.data(),
             (per_layer_end_ - per_layer_begin_) * plan_.per_layer_width());
   }
-  bool rows_left = true;
-  for (size_t i = 0; i < plan_.layers.size() && rows_left; ++i) {
-    rows_left = DecoderLayer(step, plan_.layers[i], weights_.layers[i]);
-    if (rows_left) ShowTap(step, Tap::kLayer, static_cast<int>(i), a_.hidden.data(), hidden);
+  NormInput(step, weights_.layers.front());
+  for (size_t i = 0; i < plan_.layers.size(); ++i) {
+    if (!DecoderLayer(step, plan_.layers[i], weights_.layers[i])) return false;
+    ShowTap(step, Tap::kLayer, static_cast<int>(i), a_.hidden.data(), plan_.hidden());
   }
-  if (rows_left) Logits(step);
-
-  uint64_t bad = 0;
-  CopyToHost(&bad, bad_.data(), sizeof(bad), stream);
-  Synchronize(stream);
-  if (bad == 0) return;
-  const NonFinite where = WhereNonFinite(bad);
-  Throw(ErrorKind::kDevice,
-        NameOfPlace(static_cast<int>(where.stage)) +
-            ": found a value that is not finite, wanted finite numbers; the weights may be damaged");
-}
-
-void ForwardPass::Start(const StepBatch& batch, const StepInput& input) {
-  products_.ClearFlops();
-  attention_flops_ = 0;
-  rows_.count = static_cast<int64_t>(batch.ids.size());
-  rows_.ids = input.ids();
-  rows_.view = input.rows();
-  rows_.positions = batch.positions;
-  rows_.is_decode = rows_.count <= kDecodeMaxRows && LongestRun(batch.sequences) <= kDecodeFewRows;
-  for (AttentionKind& kind : kinds_) kind.tile_count = 0;
-  products_.SetRows(rows_.count);
+  return true;
 }
 
 void ForwardPass::Embed(const Step& step) {
   const auto hidden = static_cast<int>(plan_.hidden());
-  a_.hidden.Reserve(rows_.count * hidden);
-  a_.embedding.Reserve(rows_.count * hidden);
+  a_.hidden.Reserve(Room() * hidden);
+  a_.embedding.Reserve(Room() * hidden);
   EmbedRows(step.stream, AllRows(), hidden, rows_.ids, weights_.embed_tokens.data,
             std::sqrt(static_cast<float>(hidden)), {a_.embedding.data(), nullptr, nullptr});
   CopyOnDevice(a_.hidden.data(), a_.embedding.data(), static_cast<size_t>(rows_.count * hidden) * sizeof(float),
                step.stream);
-  CheckFinite(step.stream, AllRows(), hidden, a_.hidden.data(), {bad_.data(), kPlaceEmbedding});
+  CheckFinite(step.stream, AllRows(), hidden, a_.hidden.data(), {bad(), kPlaceEmbedding});
 }
 
 // The per-layer inputs of layers [layer_begin, layer_end): projected embedding and token table, averaged.
@@ -139,26 +169,26 @@ void ForwardPass::PerLayerInputs(const Step& step, int layer_begin, int layer_en
   task.token_scale = std::sqrt(static_cast<float>(width));
   task.layers = layer_end - layer_begin;
   task.width = static_cast<int>(width);
-  a_.per_layer.Reserve(rows_.count * task.layers * width);
+  a_.per_layer.Reserve(Room() * task.layers * width);
   lapidary::gpu::PerLayerInputs(step.stream, AllRows(), task, a_.per_layer.data());
 }
 
-bool ForwardPass::DecoderLayer(const Step& step, const LayerPlan& plan, const PlacedLayer& w) {
+// The input of the layer's first products, from the residual stream.
+void ForwardPass::NormInput(const Step& step, const PlacedLayer& w) {
   const auto hidden = static_cast<int>(plan_.hidden());
-  const float eps = static_cast<float>(plan_.config.rms_norm_eps);
+  RmsNorm(step.stream, AllRows(), hidden, {a_.hidden.data(), hidden, nullptr}, w.input_layernorm,
+          static_cast<float>(plan_.config.rms_norm_eps), products_.Input(hidden));
+}
+
+bool ForwardPass::DecoderLayer(const Step& step, const LayerPlan& plan, const PlacedLayer& w) {
   const int64_t q_width = int64_t{plan.heads} * plan.head_dim;
-  const auto norm = [&] {
-    RmsNorm(step.stream, AllRows(), hidden, {a_.hidden.data(), hidden, nullptr}, w.input_layernorm, eps,
-            products_.Input(hidden));
-  };
-  norm();
   if (step.stops_early && plan.index == plan_.last_kv_layer) {
     const DeviceMatrix kv = RowsOf(w.qkv, q_width, w.qkv.rows);
     AppendKv(step, plan, w, products_.Multiply("k_proj, v_proj", kv, a_.qkv, step.stream));
     KeepRows(step);
     if (rows_.count == 0) return false;
     PerLayerInputs(step, plan.index, plan_.config.num_hidden_layers);
-    norm();
+    NormInput(step, w);
     const DeviceMatrix q_proj = RowsOf(w.qkv, 0, q_width);
     Attend(step, plan, w, products_.Multiply("q_proj", q_proj, a_.qkv, step.stream));
   } else {
@@ -169,6 +199,16 @@ bool ForwardPass::DecoderLayer(const Step& step, const LayerPlan& plan, const Pl
   FeedForward(step, plan, w);
   if (plan_.per_layer_width() > 0) PerLayerBranch(step, plan, w);
   return true;
+}
+
+// How the last branch of a layer joins: the next layer's input is made on the way.
+void ForwardPass::EndLayer(const LayerPlan& plan, const PlacedLayer& w, AddRmsNormTask& join) {
+  join.scale = w.layer_scalar;
+  const auto next = static_cast<size_t>(plan.index) + 1;
+  if (next == weights_.layers.size()) return;
+  join.next = NextRow::kNormed;
+  join.next_weight = weights_.layers[next].input_layernorm;
+  join.out = products_.Input(plan_.hidden());
 }
 
 KvCacheView ForwardPass::CacheOf(const Step& step, const LayerPlan& plan) const {
@@ -219,23 +259,28 @@ void ForwardPass::Attend(const Step& step, const LayerPlan& plan, const PlacedLa
   join.next = NextRow::kNormed;
   join.next_weight = w.pre_feedforward_layernorm;
   join.out = products_.Input(hidden);
-  join.check = {bad_.data(), static_cast<uint32_t>(PlaceOfLayer(plan.index))};
+  join.check = {bad(), static_cast<uint32_t>(PlaceOfLayer(plan.index))};
   AddRmsNorm(step.stream, AllRows(), hidden, join);
+}
+
+const AttentionDecodePlan& ForwardPass::DecodePlan(const LayerPlan& plan, bool few, gpuStream stream) {
+  std::optional<AttentionDecodePlan>& cut = kinds_[static_cast<size_t>(plan.attention)].decode[few ? 0 : 1];
+  if (!cut) {
+    const auto most = decode_rows_ > 0 ? static_cast<int>(decode_rows_) : kDecodeMaxRows;
+    cut = PlanAttentionDecode(
+        {plan.heads, plan.kv_heads, plan.head_dim, static_cast<int32_t>(plan.window), storage_.is_bf16()},
+        few ? kDecodeFewRows : most, max_positions_, device_);
+    if (attention_workspace_.Reserve(static_cast<int64_t>(cut->workspace_bytes))) {
+      Fill(attention_workspace_.data(), 0, cut->workspace_bytes, stream);
+    }
+  }
+  return *cut;
 }
 
 // The product's input receives the result.
 void ForwardPass::DecodeAttention(const Step& step, const LayerPlan& plan, const PlacedLayer& w, const RowInput& q) {
   const int64_t q_width = int64_t{plan.heads} * plan.head_dim;
-  const bool few = rows_.count <= kDecodeFewRows;
-  std::optional<AttentionDecodePlan>& cut = kinds_[static_cast<size_t>(plan.attention)].decode[few ? 0 : 1];
-  if (!cut) {
-    cut = PlanAttentionDecode(
-        {plan.heads, plan.kv_heads, plan.head_dim, static_cast<int32_t>(plan.window), storage_.is_bf16()},
-        few ? kDecodeFewRows : kDecodeMaxRows, max_positions_, device_);
-    if (attention_workspace_.Reserve(static_cast<int64_t>(cut->workspace_bytes))) {
-      Fill(attention_workspace_.data(), 0, cut->workspace_bytes, step.stream);
-    }
-  }
+  const AttentionDecodePlan& cut = DecodePlan(plan, rows_.count <= kDecodeFewRows, step.stream);
   AttentionDecodeArgs args;
   args.q = q;
   args.q_weight = w.q_norm;
@@ -245,14 +290,14 @@ void ForwardPass::DecodeAttention(const Step& step, const LayerPlan& plan, const
   args.cache = CacheOf(step, plan);
   args.out = AttentionOutput(step, q_width);
   args.workspace = attention_workspace_.data();
-  AttentionDecode(step.stream, *cut, args, false);
+  AttentionDecode(step.stream, cut, args, false);
 }
 
 // The next product's input, and memory of its own where a tap wants to see it.
 RowOutput ForwardPass::AttentionOutput(const Step& step, int64_t width) {
   RowOutput out = products_.Input(width);
   if (step.taps != nullptr && out.values == nullptr) {
-    a_.attention.Reserve(rows_.count * width);
+    a_.attention.Reserve(Room() * width);
     out.values = a_.attention.data();
   }
   return out;
@@ -264,7 +309,7 @@ void ForwardPass::PrefillAttention(const Step& step, const LayerPlan& plan, cons
   const PrefillShape shape{plan.heads, plan.kv_heads, plan.head_dim, plan.window, storage_.is_bf16(), terms_};
   if (!kind.prefill) kind.prefill = ChoosePrefillTiling(shape, device_.shared_bytes_per_block);
   if (kind.tile_count == 0) {
-    const std::vector<QueryTile> tiles = CutIntoTiles(step.batch.sequences, kind.prefill->rows);
+    const std::vector<QueryTile> tiles = CutIntoTiles(step.sequences, kind.prefill->rows);
     kind.tile_count = static_cast<int>(tiles.size());
     kind.tiles.Reserve(kind.tile_count);
     CopyToDevice(kind.tiles.data(), tiles.data(), tiles.size() * sizeof(QueryTile), step.stream);
@@ -288,7 +333,7 @@ void ForwardPass::PrefillAttention(const Step& step, const LayerPlan& plan, cons
 
 RowOutput ForwardPass::TermsIn(Scratch<uint16_t>& buffer, int terms, int64_t width) const {
   const int64_t size = rows_.count * width;
-  buffer.Reserve(terms * size);
+  buffer.Reserve(terms * Room() * width);
   if (terms == 1) return {nullptr, buffer.data()};
   return {nullptr, buffer.data(), buffer.data() + size, buffer.data() + 2 * size};
 }
@@ -303,12 +348,12 @@ void ForwardPass::FeedForward(const Step& step, const LayerPlan& plan, const Pla
   join.weight = w.post_feedforward_layernorm;
   join.eps = static_cast<float>(plan_.config.rms_norm_eps);
   join.hidden = a_.hidden.data();
-  join.check = {bad_.data(), static_cast<uint32_t>(PlaceOfLayer(plan.index))};
+  join.check = {bad(), static_cast<uint32_t>(PlaceOfLayer(plan.index))};
   if (plan_.per_layer_width() > 0) {
     join.next = NextRow::kHidden;
     join.out = products_.Input(hidden);
   } else {
-    join.scale = w.layer_scalar;
+    EndLayer(plan, w, join);
   }
   AddRmsNorm(step.stream, AllRows(), hidden, join);
 }
@@ -317,14 +362,14 @@ RowInput ForwardPass::AddExperts(const Step& step, const PlacedLayer& w, const R
   const auto hidden = static_cast<int>(plan_.hidden());
   const float eps = static_cast<float>(plan_.config.rms_norm_eps);
   const RowInput stream{a_.hidden.data(), hidden, nullptr};
-  if (expert_rows_ < rows_.count) {
-    expert_rows_ = rows_.count;
+  if (expert_rows_ < Room()) {
+    expert_rows_ = Room();
     expert_workspace_.reset();
     expert_workspace_.emplace(
         ExpertShape{plan_.config.num_experts, plan_.config.top_k_experts, hidden, w.experts_down.cols},
         static_cast<int32_t>(expert_rows_));
   }
-  for (Scratch<float>* buffer : {&a_.expert_branch, &a_.ffn_branch}) buffer->Reserve(rows_.count * hidden);
+  for (Scratch<float>* buffer : {&a_.expert_branch, &a_.ffn_branch}) buffer->Reserve(Room() * hidden);
   RmsNorm(step.stream, AllRows(), hidden, branch, w.post_feedforward_layernorm_1, eps,
           {a_.ffn_branch.data(), nullptr, nullptr});
   RmsNorm(step.stream, AllRows(), hidden, stream, w.router_scale, eps, products_.Input(hidden));
@@ -353,18 +398,18 @@ void ForwardPass::PerLayerBranch(const Step& step, const LayerPlan& plan, const 
   join.branch = products_.Multiply("per_layer_projection", w.per_layer_projection, a_.branch, step.stream);
   join.weight = w.post_per_layer_input_norm;
   join.eps = static_cast<float>(plan_.config.rms_norm_eps);
-  join.scale = w.layer_scalar;
+  EndLayer(plan, w, join);
   join.hidden = a_.hidden.data();
-  join.check = {bad_.data(), static_cast<uint32_t>(PlaceOfLayer(plan.index))};
+  join.check = {bad(), static_cast<uint32_t>(PlaceOfLayer(plan.index))};
   AddRmsNorm(step.stream, AllRows(), static_cast<int>(plan_.hidden()), join);
 }
 
 void ForwardPass::KeepRows(const Step& step) {
   const auto hidden = static_cast<int>(plan_.hidden());
-  rows_.count = static_cast<int64_t>(step.batch.logit_rows.size());
+  SetRows(step.logit_rows);
   if (rows_.count == 0) return;
   const auto keep = [&](Scratch<float>& x) {
-    a_.kept.Reserve(rows_.count * hidden);
+    a_.kept.Reserve(Room() * hidden);
     GatherRows(step.stream, AllRows(), hidden, {x.data(), hidden, nullptr}, step.input.logit_rows(), a_.kept.data());
     CopyOnDevice(x.data(), a_.kept.data(), static_cast<size_t>(rows_.count * hidden) * sizeof(float), step.stream);
   };
@@ -375,56 +420,49 @@ void ForwardPass::KeepRows(const Step& step) {
   rows_.positions = step.input.kept_positions();
   rows_.is_decode = rows_.count <= kDecodeMaxRows;
   rotation_.Launch(rows_.view.positions, rows_.count, step.stream);
-  products_.SetRows(rows_.count);
 }
 
 void ForwardPass::Logits(const Step& step) {
   const auto hidden = static_cast<int>(plan_.hidden());
   const float eps = static_cast<float>(plan_.config.rms_norm_eps);
   if (step.taps != nullptr) {
-    a_.normed.Reserve(rows_.count * hidden);
+    a_.normed.Reserve(Room() * hidden);
     RmsNorm(step.stream, AllRows(), hidden, {a_.hidden.data(), hidden, nullptr}, weights_.norm, eps,
             {a_.normed.data(), nullptr, nullptr});
     ShowTap(step, Tap::kFinalNorm, -1, a_.normed.data(), hidden);
   }
-  if (rows_.count > static_cast<int64_t>(step.batch.logit_rows.size())) KeepRows(step);
-  const int64_t rows = rows_.count;
-  for (int64_t begin = 0; begin < rows; begin += kLogitRows) {
-    LogitsOfPiece(step, begin, std::min(kLogitRows, rows - begin));
+  if (rows_.count > step.logit_rows) KeepRows(step);
+  const auto vocab = static_cast<size_t>(plan_.vocab());
+  for (int64_t begin = 0; begin < rows_.count; begin += kLogitRows) {
+    const int64_t count = std::min(kLogitRows, rows_.count - begin);
+    const int32_t* live = rows_.live == nullptr ? products_.Count(count) : step.input.piece_count(begin / kLogitRows);
+    LogitsOfPiece(step, begin, {static_cast<int32_t>(count), live});
+    if (step.logits.empty()) continue;
+    CopyToHost(step.logits.data() + static_cast<size_t>(begin) * vocab, a_.logits.data(),
+               static_cast<size_t>(count) * vocab * sizeof(float), step.stream);
   }
 }
 
-// Logit rows [begin, begin + count).
-void ForwardPass::LogitsOfPiece(const Step& step, int64_t begin, int64_t count) {
+void ForwardPass::LogitsOfPiece(const Step& step, int64_t begin, const RowCount& rows) {
   const auto hidden = static_cast<int>(plan_.hidden());
   const int64_t vocab = plan_.vocab();
   const float softcap = static_cast<float>(plan_.config.final_logit_softcapping.value_or(0.0));
-  const RowCount rows{static_cast<int32_t>(count), nullptr};
-  products_.SetRows(count);
+  int32_t* best = results_.data() + kResultIds + begin;
+  products_.SetRows(rows.max, std::min(Room(), kLogitRows));
   RmsNorm(step.stream, rows, hidden, {a_.hidden.data() + begin * hidden, hidden, nullptr}, weights_.norm,
           static_cast<float>(plan_.config.rms_norm_eps), products_.Input(hidden));
-  a_.logits.Reserve(std::max<int64_t>(count, kFewRows) * vocab);
-  a_.best.Reserve(std::max<int64_t>(count, kFewRows));
   if (products_.is_few()) {
-    products_.MultiplyHead(weights_.embed_tokens, softcap, a_.logits.data(), a_.best.data(), step.stream);
-  } else {
-    const RowInput raw = products_.Multiply("embed_tokens", weights_.embed_tokens, a_.head, step.stream);
-    Softcap(step.stream, rows, static_cast<int>(vocab), raw, softcap, a_.logits.data());
-    if (!step.output.best.empty()) {
-      const LogitsView logits{a_.logits.data(), vocab, vocab, products_.Count(count)};
-      a_.maxima.Reserve(count * MaximaGroups(vocab));
-      GroupMaxima(step.stream, logits, static_cast<int>(count), a_.maxima.data(), false);
-      Argmax(step.stream, logits, a_.maxima.data(), static_cast<int>(count), a_.best.data(), false);
-    }
+    a_.logits.Reserve(kFewRows * vocab);
+    products_.MultiplyHead(weights_.embed_tokens, softcap, a_.logits.data(), best, step.stream);
+    return;
   }
-  const auto at = static_cast<size_t>(begin), size = static_cast<size_t>(count);
-  if (!step.output.best.empty()) {
-    CopyToHost(step.output.best.data() + at, a_.best.data(), size * sizeof(int32_t), step.stream);
-  }
-  if (!step.output.logits.empty()) {
-    const auto row = static_cast<size_t>(vocab);
-    CopyToHost(step.output.logits.data() + at * row, a_.logits.data(), size * row * sizeof(float), step.stream);
-  }
+  const RowInput raw = products_.Multiply("embed_tokens", weights_.embed_tokens, a_.logits, step.stream);
+  Softcap(step.stream, rows, static_cast<int>(vocab), raw, softcap, a_.logits.data());
+  if (!step.wants_best) return;
+  const LogitsView logits{a_.logits.data(), vocab, vocab, rows.count};
+  a_.maxima.Reserve(std::min(Room(), kLogitRows) * MaximaGroups(vocab));
+  GroupMaxima(step.stream, logits, rows.max, a_.maxima.data(), false);
+  Argmax(step.stream, logits, a_.maxima.data(), rows.max, best, false);
 }
 
 void ForwardPass::ShowTap(const Step& step, Tap tap, int layer, const float* data, int64_t width) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "backends/gpu/batch_graphs.h"
 #include "backends/gpu/decode_pass.h"
 #include "backends/gpu/forward_pass.h"
 #include "backends/gpu/kv_storage.h"
@@ -89,10 +90,10 @@ class GpuBackend final : public Backend {
     const int64_t full = int64_t{blocks[static_cast<size_t>(AttentionType::kFull)]} * kKvBlockTokens;
     const int64_t longest = plan_.config.max_position_embeddings;
     const int64_t positions = full > 0 ? std::min(full, longest) : longest;
-    forward_.emplace(
-        plan_, weights_, storage_,
-        ForwardPass::Setup{device_, options_.bf16_activations ? ActivationTerms::kOne : ActivationTerms::kThree,
-                           positions});
+    const ForwardPass::Setup setup{device_, options_.bf16_activations ? ActivationTerms::kOne : ActivationTerms::kThree,
+                                   positions, 0};
+    forward_.emplace(plan_, weights_, storage_, setup);
+    batches_.emplace(plan_, weights_, storage_, setup);
     if (DecodePass::Takes(plan_)) decode_.emplace(plan_, weights_, storage_, device_, positions);
     results_ = PinnedMemory(DecodePass::kResults * sizeof(int32_t));
     logits_ = PinnedMemory(static_cast<size_t>(kFewRows * plan_.vocab()) * sizeof(float));
@@ -123,6 +124,9 @@ class GpuBackend final : public Backend {
     if (output.logits.empty()) CheckRoom("best ids", output.best.size(), rows);
     if (decode_ && taps == nullptr && batch.ids.size() <= size_t{kFewRows} && batch.stop_early) {
       RunFew(batch, output);
+    } else if (taps == nullptr && output.logits.empty() && BatchGraphs::Takes(batch)) {
+      batches_->Run(batch, output.best, stream_.get());
+      flops_ = WeightFlops(batch);
     } else {
       many_input_.Send(batch, stream_.get());
       forward_->Run(batch, many_input_, output, taps, stream_.get());
@@ -131,6 +135,9 @@ class GpuBackend final : public Backend {
   }
 
   void RunFew(const StepBatch& batch, const StepOutput& output);
+  double WeightFlops(const StepBatch& batch) const {
+    return 2.0 * static_cast<double>(weight_bytes_per_step_ / 2) * static_cast<double>(batch.ids.size());
+  }
 
   DeviceInfo device_;
   GpuBackendOptions options_;
@@ -141,6 +148,7 @@ class GpuBackend final : public Backend {
   KvStorage storage_;
   StepInput few_input_, many_input_;
   std::optional<ForwardPass> forward_;
+  std::optional<BatchGraphs> batches_;
   std::optional<DecodeGraph> decode_;
   PinnedMemory results_, logits_;
   double flops_ = 0;
@@ -168,7 +176,7 @@ void GpuBackend::RunFew(const StepBatch& batch, const StepOutput& output) {
     if (!output.best.empty()) output.best[i] = std::max(results[row], 0);
     if (!output.logits.empty()) std::memcpy(&output.logits[i * vocab], logits + row * vocab, vocab * sizeof(float));
   }
-  flops_ = 2.0 * static_cast<double>(weight_bytes_per_step_ / 2) * static_cast<double>(batch.ids.size());
+  flops_ = WeightFlops(batch);
 }
 
 }  // namespace

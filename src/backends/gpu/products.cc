@@ -1,5 +1,6 @@
 #include "backends/gpu/products.h"
 
+#include <algorithm>
 #include <numeric>
 
 namespace lapidary::gpu {
@@ -14,15 +15,17 @@ Products::Products(ActivationTerms terms) : terms_(terms == ActivationTerms::kTh
   workspace_.Reserve(static_cast<int64_t>(kMatmulWorkspaceBytes));
 }
 
-void Products::SetRows(int64_t rows) { rows_ = rows; }
+void Products::SetRows(int64_t rows, int64_t room) {
+  rows_ = rows;
+  room_ = std::max({rows, room, int64_t{kFewRows}});
+}
 
 RowOutput Products::Input(int64_t width) {
-  width_ = width;
   if (is_few()) {
     values_.Reserve(kFewRows * width);
     return {values_.data(), nullptr, nullptr};
   }
-  split_.Reserve(terms_ * rows_ * width);
+  split_.Reserve(terms_ * room_ * width);
   uint16_t* hi = split_.data();
   if (terms_ == 1) return {nullptr, hi};
   return {nullptr, hi, hi + rows_ * width, hi + 2 * rows_ * width};
@@ -40,12 +43,11 @@ MatmulFewArgs Products::FewArgs(const DeviceMatrix& w, float* y) const {
 
 RowInput Products::Multiply(const char* what, const DeviceMatrix& w, Scratch<float>& y, gpuStream stream) {
   flops_ += 2.0 * static_cast<double>(rows_) * static_cast<double>(w.rows) * static_cast<double>(w.cols);
+  y.Reserve(terms_ * room_ * w.rows);
   if (is_few()) {
-    y.Reserve(int64_t{kFewRows} * w.rows);
     MultiplyFew(what, stream, FewArgs(w, y.data()));
     return {y.data(), w.rows, nullptr};
   }
-  y.Reserve(terms_ * rows_ * w.rows);
   const MatmulShape shape{terms_ * rows_, w.rows, w.cols, 0};
   many_.Run(stream, shape, split_.data(), w.data, y.data(),
             {workspace_.data(), static_cast<size_t>(workspace_.size())});

@@ -5,6 +5,7 @@
 
 #include "backends/gpu/placed_weights.h"
 #include "backends/gpu/scratch.h"
+#include "backends/gpu/step_input.h"
 #include "kernels/gpu/elementwise.h"
 #include "kernels/gpu/matmul.h"
 #include "kernels/gpu/matmul_few.h"
@@ -21,8 +22,8 @@ class Products {
  public:
   explicit Products(ActivationTerms terms);
 
-  // For what follows, until the next call: products have `rows` rows.
-  void SetRows(int64_t rows);
+  // For what follows, until the next call: products have `rows` rows, and buffers are made for `room` rows at least.
+  void SetRows(int64_t rows, int64_t room);
 
   // Where the next product's input [rows, width] goes, in the form that the product takes.
   RowOutput Input(int64_t width);
@@ -32,7 +33,7 @@ class Products {
   void MultiplyHead(const DeviceMatrix& w, float softcap, float* y, int32_t* best, gpuStream stream);
 
   // `n` in device memory, for kernels that read the number of rows there.
-  static constexpr int kMostCount = 64;
+  static constexpr int kMostCount = StepInput::kPieceRows;
   const int32_t* Count(int64_t n) const { return counts_.data() + n; }
 
   bool is_few() const { return rows_ <= kFewRows; }
@@ -43,7 +44,7 @@ class Products {
   MatmulFewArgs FewArgs(const DeviceMatrix& w, float* y) const;
 
   int64_t terms_;
-  int64_t rows_ = 0, width_ = 0;
+  int64_t rows_ = 0, room_ = 0;
   Scratch<float> values_;        // [kFewRows, width]
   Scratch<uint16_t> split_;      // [terms, rows, width]
   Scratch<int32_t> counts_;      // 0 .. kMostCount

@@ -18,15 +18,15 @@ int64_t Grown(int64_t limit, size_t wanted, int64_t least) {
 
 void StepInput::Grow(const StepBatch& batch) {
   Limits limits = limits_;
-  limits.rows = Grown(limits.rows, batch.ids.size(), 8);
-  limits.sequences = Grown(limits.sequences, batch.tables.size(), 8);
+  limits.rows = Grown(limits.rows, batch.ids.size(), least_rows_);
+  limits.sequences = Grown(limits.sequences, batch.tables.size(), least_rows_);
   for (size_t g = 0; g < kKvGroups; ++g) {
     for (const auto& tables : batch.tables) limits.blocks[g] = Grown(limits.blocks[g], tables[g].blocks.size(), 16);
   }
   if (limits == limits_) return;
   limits_ = limits;
   ++version_;
-  int64_t end = kAlignInts;  // the counts of rows and logit rows come first
+  int64_t end = kAlignInts;  // the counts of rows, logit rows and rows in pieces come first
   const auto take = [&](int64_t ints) {
     const int64_t begin = end;
     end += (ints + kAlignInts - 1) / kAlignInts * kAlignInts;
@@ -55,6 +55,9 @@ void StepInput::Send(const StepBatch& batch, gpuStream stream) {
   std::ranges::copy(batch.sequences, host + offsets_.sequences);
   std::ranges::copy(batch.logit_rows, host + offsets_.logit_rows);
   host[1] = static_cast<int32_t>(batch.logit_rows.size());
+  for (int32_t piece = 0; piece < kPieces; ++piece) {
+    host[2 + piece] = std::clamp<int32_t>(host[0] - piece * static_cast<int32_t>(kPieceRows), 0, kPieceRows);
+  }
   for (size_t i = 0; i < batch.logit_rows.size(); ++i) {
     const auto row = static_cast<size_t>(batch.logit_rows[i]);
     const auto at = static_cast<int64_t>(i);

@@ -91,6 +91,37 @@ TEST_P(GpuBackendTest, GreedyIdsAreThoseOfTheLogits) {
   }
 }
 
+// Steps of many sequences that decode are recorded: they give what the steps give that also give logits, whatever sizes
+// came before, and rows that are there only to round their number up write nothing.
+TEST_P(GpuBackendTest, BatchesChooseAsTheirLogitsSay) {
+  constexpr int kSequences = 17;
+  std::vector<std::vector<int32_t>> prompts;
+  for (uint32_t s = 0; s < kSequences; ++s) prompts.push_back(Ids(1 + s % 7, s));
+  Read read = ReadPrompts(prompts);
+  const auto vocab = static_cast<size_t>(read.runner->vocab());
+  const auto step_of = [&](int first, int count) {
+    std::vector<ModelRunner::Part> parts;
+    for (int s = first; s < first + count; ++s) {
+      const auto at = static_cast<size_t>(s);
+      parts.push_back({s, static_cast<int64_t>(prompts[at].size()), {prompts[at].back()}});
+    }
+    return parts;
+  };
+  for (const int rows : {9, 17, 3}) {
+    // Not from the first sequence on: rows that are not there would have that one's positions.
+    const std::vector<ModelRunner::Part> parts = step_of(kSequences - rows, rows);
+    std::vector<int32_t> wanted(static_cast<size_t>(rows));
+    for (size_t i = 0; i < wanted.size(); ++i) wanted[i] = static_cast<int32_t>(i);
+    const std::vector<float> before = read.runner->Step(step_of(kSequences - rows, 1), {0});
+    const std::vector<int32_t> best = read.runner->StepGreedy(parts, wanted);
+    EXPECT_EQ(read.runner->Step(step_of(kSequences - rows, 1), {0}), before) << rows;
+    const std::vector<float> logits = read.runner->Step(parts, wanted);
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      EXPECT_EQ(best[i], Argmax(std::span(logits).subspan(i * vocab, vocab))) << rows << " rows, row " << i;
+    }
+  }
+}
+
 // The table of per-layer embeddings gives the same bits from either side.
 TEST_P(GpuBackendTest, TableOnTheHostGivesTheSameBits) {
   const std::vector<int32_t> prompt = Ids(50, 8);
