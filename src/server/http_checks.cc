@@ -20,6 +20,15 @@ bool IsPath(std::string_view target) {
   return !target.empty() && target[0] == '/' && std::all_of(target.begin(), target.end(), plain);
 }
 
+// A name or an address, and a port. What a folded line leaves behind is none.
+bool IsHost(std::string_view host) {
+  constexpr std::string_view kOther = "-._~%!$&'()*+;=:[]";
+  return !host.empty() && std::all_of(host.begin(), host.end(), [&](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           kOther.find(c) != std::string_view::npos;
+  });
+}
+
 std::string_view View(boost::beast::string_view text) { return {text.data(), text.size()}; }
 
 }  // namespace
@@ -41,6 +50,7 @@ std::optional<HttpRefusal> CheckHeader(const http::request_header<>& header) {
   }
   const auto hosts = header.count(http::field::host);
   if (hosts > 1 || (hosts == 0 && header.version() == 11)) return HttpRefusal{400, "Host: wanted exactly one"};
+  if (hosts == 1 && !IsHost(View(header[http::field::host]))) return HttpRefusal{400, "Host: wanted a name"};
   if (header.count(http::field::authorization) > 1) return HttpRefusal{400, "Authorization: wanted at most one"};
   const auto expect = header[http::field::expect];
   if (!expect.empty() && !boost::beast::iequals(expect, "100-continue")) {

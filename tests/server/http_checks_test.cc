@@ -28,6 +28,7 @@ int StatusOf(const http::request_header<>& header) {
 TEST(HttpChecks, TakesPlainRequests) {
   EXPECT_EQ(StatusOf(Header({{"Host", "x"}, {"Content-Length", "5"}})), 200);
   EXPECT_EQ(StatusOf(Header({{"Host", "x"}, {"Transfer-Encoding", "Chunked"}})), 200);
+  EXPECT_EQ(StatusOf(Header({{"Host", "[::1]:8080"}})), 200);
   EXPECT_EQ(StatusOf(Header({}, 10)), 200);
   EXPECT_EQ(StatusOf(Header({{"Host", "x"}, {"Expect", "100-continue"}})), 200);
 }
@@ -43,6 +44,8 @@ TEST(HttpChecks, RefusesWhatAnotherServerCouldReadOtherwise) {
   EXPECT_EQ(StatusOf(Header({{"Host", "x"}, {"Transfer-Encoding", "gzip, chunked"}})), 501);
   EXPECT_EQ(StatusOf(Header({{"Transfer-Encoding", "chunked"}}, 10)), 400);
   EXPECT_EQ(StatusOf(Header({{"Host", "x"}, {"Host", "y"}})), 400);
+  EXPECT_EQ(StatusOf(Header({{"Host", "x Transfer-Encoding: chunked"}})), 400);  // a folded line
+  EXPECT_EQ(StatusOf(Header({{"Host", ""}})), 400);
   EXPECT_EQ(StatusOf(Header({})), 400);
   EXPECT_EQ(StatusOf(Header({{"Host", "x"}}, 20)), 505);
   EXPECT_EQ(StatusOf(Header({{"Host", "x"}, {"Expect", "magic"}})), 417);
