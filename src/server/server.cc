@@ -75,6 +75,9 @@ class Server::Impl {
   void Cut() { context_.stop(); }
 
   void HandleSignals() {
+    // Registered as long as the process lives: a signal that comes while the server goes away does not kill it.
+    static asio::io_context never_run;
+    static asio::signal_set registration(never_run, SIGINT, SIGTERM);
     signals_.add(SIGINT);
     signals_.add(SIGTERM);
     AwaitSignal();
