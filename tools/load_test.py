@@ -104,16 +104,16 @@ def silent(server, count=1000):
 
 
 def disconnects(server, count=200, seed=1, at_once=20):
-    """Clients that go away at random moments; returns the longest time until the server is idle again."""
-    from lapidary_server import run_all
+    """Clients that go away at random moments from answers that do not end; times until the server is idle again."""
+    from lapidary_server import ENDLESS_TOKENS, run_all
     chance = random.Random(seed)
     waits = []
     for begin in range(0, count, at_once):
         delays = [chance.choice([0, 0.002, 0.02, 0.1, 0.4]) * chance.random() for _ in range(at_once)]
 
         def client(i, delays=delays):
-            body = {"prompt": [2] + [300 + (i * 7 + k) % 1500 for k in range(3 + i * 97 % 2000)], "max_tokens": 1500,
-                    "ignore_eos": True, "stream": i % 3 != 0}
+            body = {"prompt": [2] + [300 + (i * 7 + k) % 1500 for k in range(3 + i * 97 % 2000)],
+                    "max_tokens": ENDLESS_TOKENS, "ignore_eos": True, "stream": i % 3 != 0}
             data = json.dumps(body).encode()
             with socket.create_connection(("127.0.0.1", server.port)) as s:
                 s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
@@ -122,7 +122,7 @@ def disconnects(server, count=200, seed=1, at_once=20):
                     s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
 
         run_all(at_once, client)
-        waits.append(server.wait_until_idle(30))
+        waits.append(server.wait_until_idle())
     return {"disconnects": count, "idle_after_s": {"p50": round(percentile(waits, 0.5), 3), "max": round(max(waits), 3)}}
 
 
@@ -137,7 +137,7 @@ def slow(server, readers=8):
             began = time.monotonic()
             server.complete(PROMPTS[i % len(PROMPTS)], max_tokens=4)
             times.append(time.monotonic() - began)
-        idle = server.wait_until_idle(120)
+        idle = server.wait_until_idle()
         return {"slow_readers": readers, "other_answers_s": {"p50": round(percentile(times, 0.5), 3),
                                                              "max": round(max(times), 3)},
                 "cut_after_s": round(idle, 1)}
@@ -237,11 +237,11 @@ def main():
     parser.add_argument("--requests", type=int, default=100_000)
     arguments = parser.parse_args()
     os.environ["LAPIDARY_PROGRAM"] = arguments.program
-    from lapidary_server import Server
+    from lapidary_server import Server, endless
     runs = {
         "streams": (["--parallel", "64", "--ctx", "1024"], lambda s: streams(s, seconds=arguments.seconds)),
         "silent": ([], silent),
-        "disconnects": (["--parallel", "8", "--ctx", "4096"], disconnects),
+        "disconnects": ([*endless(), "--parallel", "8"], disconnects),
         "slow": (["--stall-timeout", "5"], slow),
         "short": (["--ctx", "512"], lambda s: short(s, arguments.requests, seconds=arguments.seconds * 2)),
         "throughput": (["--parallel", "8", "--ctx", "1024"], lambda s: throughput(s, arguments.program)),

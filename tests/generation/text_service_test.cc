@@ -74,9 +74,15 @@ class Collector {
 
 class TextServiceTest : public ::testing::Test {
  protected:
-  TextServiceTest() : backend_({.vocab = 1000, .max_position_embeddings = 300}) {
+  TextServiceTest() : backend_({.vocab = 1000, .max_position_embeddings = 100'000}) {
     folder_.Write("tokenizer.json", Small::JsonText());
     folder_.Write("generation_config.json", R"({"eos_token_id": 1})");
+  }
+
+  // The model says 'a' for longer than any test waits.
+  void SayForEver() {
+    backend_.script = [](std::span<const int32_t>) { return C('a'); };
+    backend_.on_step = [](const StepBatch&) { std::this_thread::sleep_for(std::chrono::milliseconds(1)); };
   }
 
   // The model says the ids, then <eos>, after a prompt of one token.
@@ -176,7 +182,7 @@ TEST_F(TextServiceTest, TheQueueIsBounded) {
 }
 
 TEST_F(TextServiceTest, CancelsInTheQueueAndWhileItRuns) {
-  Say(std::vector<int32_t>(290, C('a')));
+  SayForEver();
   TextService service(folder_.path(), backend_, {.engine = {.max_sequences = 1}});
   for (int round = 0; round < 20; ++round) {
     Collector running, waiting;
@@ -241,8 +247,7 @@ TEST_F(TextServiceTest, GivesLogprobs) {
 }
 
 TEST_F(TextServiceTest, EndsWhatRunsWhenItGoes) {
-  Say(std::vector<int32_t>(290, C('a')));
-  backend_.on_step = [](const StepBatch&) { std::this_thread::sleep_for(std::chrono::milliseconds(1)); };
+  SayForEver();
   std::vector<Collector> collectors(3);
   {
     TextService service(folder_.path(), backend_, {});

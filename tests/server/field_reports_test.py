@@ -287,7 +287,7 @@ class SmallCache(unittest.TestCase):
 
             run_all(len(prompts), ask)
             self.assertEqual(together, alone)
-            server.wait_until_idle(10)
+            server.wait_until_idle()
 
 
 if __name__ == "__main__":

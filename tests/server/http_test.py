@@ -6,7 +6,7 @@ import socket
 import time
 import unittest
 
-from lapidary_server import PATIENCE_S, Server
+from lapidary_server import PATIENCE_S, Server, wait_for
 
 CHAT = b'{"messages":[{"role":"user","content":"Hi"}],"max_tokens":2}'
 
@@ -14,7 +14,7 @@ CHAT = b'{"messages":[{"role":"user","content":"Hi"}],"max_tokens":2}'
 class Http(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = Server("--header-timeout", "1", "--max-body-mb", "1")
+        cls.server = Server("--header-timeout", "600", "--max-body-mb", "1")
 
     @classmethod
     def tearDownClass(cls):
@@ -24,16 +24,16 @@ class Http(unittest.TestCase):
     def tearDown(self):
         self.assertEqual(self.server.request("GET", "/health")[0], 200)
 
-    def raw(self, *pieces, pause=0.0):
-        """All that comes back for bytes sent as they are, until the server closes or is done."""
+    def raw(self, *pieces, half_close=False):
+        """All that comes back for bytes sent as they are, until the server closes."""
         with contextlib.closing(socket.create_connection(("127.0.0.1", self.server.port))) as s:
             s.settimeout(PATIENCE_S)
             answer = b""
             try:
                 for piece in pieces:
                     s.sendall(piece)
-                    time.sleep(pause)
-                s.shutdown(socket.SHUT_WR)
+                if half_close:
+                    s.shutdown(socket.SHUT_WR)
                 while data := s.recv(65536):
                     answer += data
             except (ConnectionResetError, BrokenPipeError):
@@ -59,7 +59,7 @@ class Http(unittest.TestCase):
                         [host, b"Transfer-Encoding: gzip, chunked"], [host, b"Transfer-Encoding: xchunked"],
                         [host, b"Transfer-Encoding : chunked", length], [host, b" Transfer-Encoding: chunked", length],
                         [host, b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked"],
-                        [host, host, length], [length], [host, length, b"bad header"], [host, length, b"a\x00b: c"],
+                        [b"Host: x y", length], [host, host, length], [length], [host, length, b"bad header"], [host, length, b"a\x00b: c"],
                         [host, length, b"Authorization: a", b"Authorization: b"]):
             with self.subTest(headers=headers):
                 status = self.status(self.post(*headers))
@@ -70,10 +70,9 @@ class Http(unittest.TestCase):
         chunks = b"%x\r\n%s\r\n0\r\n\r\n" % (len(CHAT), CHAT)
         headers = (b"Host: x", b"Transfer-Encoding: chunked", b"Connection: close")
         answer = self.raw(self.post(*headers, body=chunks))
-        # A client that closes its side at once has gone.
-        self.assertTrue(not answer or answer.startswith(b"HTTP/1.1 200"), answer)
+        self.assertTrue(answer.startswith(b"HTTP/1.1 200"), answer)
         for body in (b"zz\r\n", b"ffffffffffffffffff\r\n", b"5\r\nabc", b"3\r\nabcX", b"-1\r\n", b"5;" + b"x" * 100_000):
-            status = self.status(self.post(*headers, body=body))
+            status = self.status(self.post(*headers, body=body), half_close=True)
             self.assertTrue(status is None or 400 <= status < 500, (body[:20], status))
 
     def test_malformed_requests(self):
@@ -106,19 +105,13 @@ class Http(unittest.TestCase):
             s.sendall(CHAT)
             self.assertTrue(s.recv(100).startswith(b"HTTP/1.1 200"))
 
-    def test_slow_headers_and_bodies_are_cut(self):
-        start = time.monotonic()
-        with contextlib.closing(socket.create_connection(("127.0.0.1", self.server.port))) as s:
-            s.settimeout(PATIENCE_S)
-            answer = b"?"
-            try:
+    def test_slow_headers_are_cut(self):
+        with Server("--header-timeout", "1") as server, \
+                contextlib.closing(socket.create_connection(("127.0.0.1", server.port))) as s:
+            with self.assertRaises((ConnectionResetError, BrokenPipeError)):
                 for byte in b"GET /health HTTP/1.1\r\nHost: x\r\nX-Slow: " + b"a" * 10_000:
                     s.sendall(bytes([byte]))
                     time.sleep(0.05)
-            except (ConnectionResetError, BrokenPipeError):
-                answer = b""
-            self.assertEqual(answer, b"")
-        self.assertLess(time.monotonic() - start, PATIENCE_S)
 
     def test_hostile_json(self):
         deep = b'{"messages":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
@@ -216,7 +209,7 @@ class Log(unittest.TestCase):
         with Server() as server:
             server.chat("Repeat exactly: lamp river")
             server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "secret"}], "n": 0})
-            time.sleep(0.2)
+            wait_for(lambda: server.log_text().count("event=request") == 2)
             log = server.log_text()
         self.assertIn("endpoint=chat_completions status=200 finish=stop", log)
         self.assertIn("status=400 finish=refused", log)

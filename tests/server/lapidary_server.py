@@ -1,10 +1,14 @@
 """A running `lapidary serve` for the tests, and a small client on the standard library."""
 
+import atexit
 import contextlib
+import functools
 import http.client
 import json
 import os
+import pathlib
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,6 +19,34 @@ import time
 PROGRAM = os.environ["LAPIDARY_PROGRAM"]
 # Sanitizers make everything several times slower.
 PATIENCE_S = float(os.environ.get("LAPIDARY_TEST_PATIENCE_S", "60"))
+
+
+def wait_for(condition, what="never came true"):
+    """Until `condition` is true. How long that takes says nothing; only a fault lasts as long as the patience."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(what() if callable(what) else what)
+        time.sleep(0.01)
+
+
+@functools.cache
+def endless():
+    """Arguments for a server whose answers no machine ends within a test: the demo model with positions for that."""
+    demo = pathlib.Path(__file__).resolve().parents[2] / "models" / "demo"
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder)
+    for file in demo.iterdir():
+        if file.name != "config.json":
+            os.symlink(file, os.path.join(folder, file.name))
+    config = json.loads((demo / "config.json").read_text())
+    with open(os.path.join(folder, "config.json"), "w") as out:
+        json.dump({**config, "max_position_embeddings": ENDLESS_TOKENS}, out)
+    return "-m", folder
+
+
+ENDLESS_TOKENS = 250_000
+ENDLESS = {"prompt": "1, 2, 3,", "max_tokens": ENDLESS_TOKENS, "ignore_eos": True}
 
 
 class Server:
@@ -99,6 +131,18 @@ class Server:
             messages = [{"role": "user", "content": messages}]
         return self.stream("/v1/chat/completions", {"messages": messages, **fields})
 
+    @contextlib.contextmanager
+    def endless_answer(self):
+        """While it is open an answer is computed, or waits, that does not end: for servers with endless().
+
+        It is not streamed: nobody would read it."""
+        before = self.metrics()["lapidary_answers_submitted_total"]
+        data = json.dumps(ENDLESS).encode()
+        with contextlib.closing(socket.create_connection(("127.0.0.1", self.port))) as s:
+            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+            wait_for(lambda: self.metrics()["lapidary_answers_submitted_total"] > before)
+            yield
+
     def open_stream(self, path, body, rcvbuf=None):
         return Stream(self.port, path, {**body, "stream": True}, rcvbuf)
 
@@ -114,16 +158,11 @@ class Server:
         return (m["lapidary_requests_running"], m["lapidary_requests_waiting"],
                 m['lapidary_kv_blocks_used{group="sliding"}'] + m['lapidary_kv_blocks_used{group="full"}'])
 
-    def wait_until_idle(self, seconds):
-        """Seconds until nothing runs, waits or holds a block; fails when that takes longer."""
+    def wait_until_idle(self):
+        """Seconds until nothing runs, waits or holds a block."""
         start = time.monotonic()
-        while True:
-            busy = self.busy()
-            if not any(busy):
-                return time.monotonic() - start
-            if time.monotonic() - start > seconds:
-                raise AssertionError(f"still busy after {seconds} s: running, waiting, blocks = {busy}")
-            time.sleep(0.02)
+        wait_for(lambda: not any(self.busy()), lambda: f"still busy: running, waiting, blocks = {self.busy()}")
+        return time.monotonic() - start
 
 
 class Stream:

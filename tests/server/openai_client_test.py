@@ -21,7 +21,9 @@ def python_with_client():
                     [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--retries", "1",
                      "--timeout", "20", "openai"]]
         for command in commands:
-            if subprocess.run(command, capture_output=True, timeout=300).returncode != 0:
+            try:
+                subprocess.run(command, capture_output=True, timeout=300, check=True)
+            except subprocess.SubprocessError:
                 return None
         (ENVIRONMENT / "complete").touch()
     return python
