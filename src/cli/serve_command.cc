@@ -25,7 +25,7 @@ struct Options {
   std::vector<std::string> served_names, key_files;
   std::string speculate = "none", special_text = "protect";
   int64_t prefill_chunk = 0;
-  bool no_prefix_cache = false;
+  bool no_prefix_cache = false, no_web = false;
   int64_t body_mb = 16, answer_s = 0, drain_s = 60, stall_s = 30, header_s = 10, keep_alive_ms = 5000;
 };
 
@@ -53,6 +53,7 @@ void AddAddressOptions(CLI::App& command, Options& o) {
   command.add_option("--cors-origin", o.server.allowed_origins, "Web pages of this origin may ask; *: all; repeatable")
       ->type_name("ORIGIN")
       ->allow_extra_args(false);
+  command.add_flag("--no-web", o.no_web, "No web page at /");
 }
 
 void AddServiceOptions(CLI::App& command, Options& o) {
@@ -129,6 +130,7 @@ std::string FolderName(const std::string& folder) {
 ServerOptions MakeServerOptions(const Options& o, const TextModel& model) {
   ServerOptions server = o.server;
   server.api_keys = Keys(o);
+  server.web_page = !o.no_web;
   server.model_names = o.served_names.empty() ? std::vector{FolderName(o.model.folder)} : o.served_names;
   server.special_text = o.special_text == "match" ? SpecialText::kMatch : SpecialText::kProtect;
   server.speculation = o.speculate == "ngram" ? Speculation::kNgram : Speculation::kNone;

@@ -60,11 +60,18 @@ void CheckMethod(HttpExchange& exchange, std::string_view wanted) {
 }
 
 Task<> SendPage(HttpExchange& exchange, const WebFile& file) {
-  HttpReply reply;
-  reply.content_type = file.content_type;
-  reply.body = std::string(file.bytes);
   exchange.AddHeader("Content-Security-Policy", kPagePolicy);
+  exchange.AddHeader("Referrer-Policy", "no-referrer");
   exchange.AddHeader("Cache-Control", "no-cache");
+  exchange.AddHeader("ETag", std::string(file.etag));
+  HttpReply reply;
+  if (exchange.request().if_none_match.find(file.etag) != std::string::npos) {
+    reply.status = 304;
+    reply.content_type = "";
+  } else {
+    reply.content_type = file.content_type;
+    reply.body = std::string(file.bytes);
+  }
   co_await exchange.Send(std::move(reply));
 }
 
@@ -117,7 +124,8 @@ Task<> Api::Dispatch(HttpExchange& exchange) {
     co_await exchange.Send(std::move(reply));
     co_return;
   }
-  if (const WebFile* file = route ? nullptr : FindWebFile(request.path)) {
+  const bool may_be_page = !route && context_.options.web_page;
+  if (const WebFile* file = may_be_page ? FindWebFile(request.path) : nullptr) {
     exchange.record().endpoint = "page";
     CheckMethod(exchange, "GET");
     co_await SendPage(exchange, *file);

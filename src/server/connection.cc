@@ -102,7 +102,7 @@ Task<> Exchange::Send(HttpReply reply) {
   http::response<http::empty_body> response;
   Describe(response, reply.status, reply.content_type);
   for (const auto& [name, value] : reply.headers) response.set(name, value);
-  if (reply.status != 204) response.content_length(reply.body.size());
+  if (reply.status != 204 && reply.status != 304) response.content_length(reply.body.size());
   std::string bytes =
       fmt::format("HTTP/{}.{} {} {}\r\n", version_ / 10, version_ % 10, reply.status, std::string(response.reason()));
   for (const auto& field : response) {
@@ -179,6 +179,7 @@ HttpRequest MakeRequest(http::request<http::string_body>& message) {
   request.authorization = field(http::field::authorization);
   request.origin = field(http::field::origin);
   request.host = field(http::field::host);
+  request.if_none_match = field(http::field::if_none_match);
   request.preflight_method = field(http::field::access_control_request_method);
   request.body = std::move(message.body());
   return request;

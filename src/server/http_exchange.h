@@ -20,8 +20,8 @@ struct HttpRequest {
   std::string method{};  // as sent
   std::string path{};    // of the target, without the query
   std::string body{};
-  std::string authorization{}, origin{}, host{};  // header fields, "" when absent
-  std::string preflight_method{};                 // Access-Control-Request-Method
+  std::string authorization{}, origin{}, host{}, if_none_match{};  // header fields, "" when absent
+  std::string preflight_method{};                                  // Access-Control-Request-Method
 };
 
 struct HttpReply {

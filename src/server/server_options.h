@@ -18,6 +18,7 @@ struct ServerOptions {
   std::vector<std::string> model_names = {"lapidary"};  // answers to these; the first is what it calls itself
   std::vector<std::string> api_keys;                    // none: everybody may ask
   std::vector<std::string> allowed_origins;             // of web pages elsewhere; "*": all. None: no CORS
+  bool web_page = true;                                 // at /
   ChatVariant chat_variant = ChatVariant::kSmall;
   SpecialText special_text = SpecialText::kProtect;
   Speculation speculation = Speculation::kNone;  // unless a request says otherwise
