@@ -26,6 +26,8 @@ test_packages=(
   libbenchmark-dev      # micro-benchmarks, built by the same presets
   python3               # tests of the tools and of the server
   haproxy               # the test of deploy/haproxy
+  chromium              # the tests of the web page
+  chromium-driver       # drives it
 )
 dev_packages=(
   git                   # which files to check
