@@ -22,8 +22,10 @@ DeviceMatrix RowsOf(const DeviceMatrix& w, int64_t begin, int64_t end) {
 }
 
 RowInput ColumnsFrom(const RowInput& x, int64_t begin) {
-  const auto from = [&](const float* part) { return part == nullptr ? nullptr : part + begin; };
-  return {x.values + begin, x.stride, from(x.second), from(x.third)};
+  RowInput out = x;
+  out.values += begin;
+  if (out.rest != nullptr) out.rest += begin;
+  return out;
 }
 
 }  // namespace
@@ -57,7 +59,7 @@ ForwardPass::ForwardPass(const ModelPlan& plan, const PlacedWeights& weights, co
       max_positions_(setup.max_positions),
       terms_(setup.terms == ActivationTerms::kThree ? 3 : 1),
       decode_rows_(setup.decode_rows),
-      products_(setup.terms),
+      products_(setup.terms, setup.device.multiprocessors, setup.decode_rows > 0),
       rotation_(plan) {
   if (decode_rows_ == 0) return;
   for (const LayerPlan& layer : plan.layers) {
@@ -339,9 +341,8 @@ RowOutput ForwardPass::TermsIn(Scratch<uint16_t>& buffer, int terms, int64_t wid
 }
 
 void ForwardPass::FeedForward(const Step& step, const LayerPlan& plan, const PlacedLayer& w) {
-  const auto hidden = static_cast<int>(plan_.hidden()), width = static_cast<int>(plan.ffn_width);
-  const RowInput gate = products_.Multiply("gate_proj, up_proj", w.gate_up, a_.gate_up, step.stream);
-  GeluMul(step.stream, AllRows(), width, gate, ColumnsFrom(gate, width), products_.Input(width));
+  const auto hidden = static_cast<int>(plan_.hidden());
+  products_.MultiplyGated("gate_proj, up_proj", w.gate_up, AllRows(), a_.gate_up, step.stream);
   AddRmsNormTask join;
   join.branch = products_.Multiply("down_proj", w.down_proj, a_.branch, step.stream);
   if (plan.has_experts) join.branch = AddExperts(step, w, join.branch);
@@ -452,12 +453,10 @@ void ForwardPass::LogitsOfPiece(const Step& step, int64_t begin, const RowCount&
   RmsNorm(step.stream, rows, hidden, {a_.hidden.data() + begin * hidden, hidden, nullptr}, weights_.norm,
           static_cast<float>(plan_.config.rms_norm_eps), products_.Input(hidden));
   if (products_.is_few()) {
-    a_.logits.Reserve(kFewRows * vocab);
-    products_.MultiplyHead(weights_.embed_tokens, softcap, a_.logits.data(), best, step.stream);
+    products_.MultiplyHead(weights_.embed_tokens, softcap, a_.logits, best, step.stream);
     return;
   }
-  const RowInput raw = products_.Multiply("embed_tokens", weights_.embed_tokens, a_.logits, step.stream);
-  Softcap(step.stream, rows, static_cast<int>(vocab), raw, softcap, a_.logits.data());
+  products_.MultiplyLogits(weights_.embed_tokens, softcap, rows, a_.logits, step.stream);
   if (!step.wants_best) return;
   const LogitsView logits{a_.logits.data(), vocab, vocab, rows.count};
   a_.maxima.Reserve(std::min(Room(), kLogitRows) * MaximaGroups(vocab));

@@ -5,7 +5,10 @@
 
 namespace lapidary::gpu {
 
-Products::Products(ActivationTerms terms) : terms_(terms == ActivationTerms::kThree ? 3 : 1) {
+Products::Products(ActivationTerms terms, int multiprocessors, bool measures_batch)
+    : terms_(terms == ActivationTerms::kThree ? 3 : 1),
+      multiprocessors_(multiprocessors),
+      measures_batch_(measures_batch) {
   std::array<int32_t, kMostCount + 1> counts{};
   std::iota(counts.begin(), counts.end(), 0);
   counts_.Reserve(static_cast<int64_t>(counts.size()));
@@ -26,7 +29,11 @@ RowOutput Products::Input(int64_t width) {
     return {values_.data(), nullptr, nullptr};
   }
   split_.Reserve(terms_ * room_ * width);
-  uint16_t* hi = split_.data();
+  input_ = split_.data();
+  return Terms(split_.data(), width);
+}
+
+RowOutput Products::Terms(uint16_t* hi, int64_t width) const {
   if (terms_ == 1) return {nullptr, hi};
   return {nullptr, hi, hi + rows_ * width, hi + 2 * rows_ * width};
 }
@@ -41,23 +48,82 @@ MatmulFewArgs Products::FewArgs(const DeviceMatrix& w, float* y) const {
   return args;
 }
 
-RowInput Products::Multiply(const char* what, const DeviceMatrix& w, Scratch<float>& y, gpuStream stream) {
-  flops_ += 2.0 * static_cast<double>(rows_) * static_cast<double>(w.rows) * static_cast<double>(w.cols);
-  y.Reserve(terms_ * room_ * w.rows);
-  if (is_few()) {
-    MultiplyFew(what, stream, FewArgs(w, y.data()));
-    return {y.data(), w.rows, nullptr};
-  }
-  const MatmulShape shape{terms_ * rows_, w.rows, w.cols, 0};
-  many_.Run(stream, shape, split_.data(), w.data, y.data(),
-            {workspace_.data(), static_cast<size_t>(workspace_.size())});
-  if (terms_ == 1) return {y.data(), w.rows};
-  return {y.data(), w.rows, y.data() + rows_ * w.rows, y.data() + 2 * rows_ * w.rows};
+MatmulBatchArgs Products::BatchArgs(const DeviceMatrix& w) const {
+  return {static_cast<int32_t>(rows_), static_cast<int32_t>(terms_), input_, w.data, w.rows, w.cols};
 }
 
-void Products::MultiplyHead(const DeviceMatrix& w, float softcap, float* y, int32_t* best, gpuStream stream) {
+void Products::CountFlops(const DeviceMatrix& w) {
   flops_ += 2.0 * static_cast<double>(rows_) * static_cast<double>(w.rows) * static_cast<double>(w.cols);
-  MatmulFewArgs args = FewArgs(w, y);
+}
+
+void Products::RunFaster(const DeviceMatrix& w, Kind kind, gpuStream stream, const Work& batch, const Work& many) {
+  if (!measures_batch_) return many();
+  const auto [known, is_new] = batch_is_faster_.try_emplace({rows_, w.rows, w.cols, static_cast<int64_t>(kind)}, false);
+  if (is_new) {
+    known->second = ColdMilliseconds(stream, Workspace(), batch) <= ColdMilliseconds(stream, Workspace(), many);
+  }
+  known->second ? batch() : many();
+}
+
+RowInput Products::MultiplyMany(const DeviceMatrix& w, Scratch<float>& y, gpuStream stream) {
+  y.Reserve(terms_ * room_ * w.rows);
+  many_.Run(stream, {terms_ * rows_, w.rows, w.cols, 0}, input_, w.data, y.data(), Workspace());
+  if (terms_ == 1) return {y.data(), w.rows};
+  return {y.data(), w.rows, y.data() + rows_ * w.rows, 2, rows_ * w.rows};
+}
+
+RowInput Products::Multiply(const char* what, const DeviceMatrix& w, Scratch<float>& y, gpuStream stream) {
+  CountFlops(w);
+  const int splits = MatmulBatchSplits(w.rows, w.cols, multiprocessors_);
+  y.Reserve((measures_batch_ ? std::max<int64_t>(terms_, splits) : terms_) * room_ * w.rows);
+  if (is_few()) {
+    MultiplyFew(what, stream, FewArgs(w, y.data()));
+    return {y.data(), w.rows};
+  }
+  RowInput out;
+  const auto batch = [&] {
+    MatmulBatch(what, stream, BatchArgs(w), splits, 0, y.data());
+    out = {y.data(), w.rows, y.data() + rows_ * w.rows, splits - 1, rows_ * w.rows};
+  };
+  RunFaster(w, Kind::kStore, stream, batch, [&] { out = MultiplyMany(w, y, stream); });
+  return out;
+}
+
+void Products::MultiplyGated(const char* what, const DeviceMatrix& w, RowCount rows, Scratch<float>& y,
+                             gpuStream stream) {
+  const int32_t width = w.rows / 2;
+  const auto gate = [&](const RowInput& both, const RowOutput& out) {
+    RowInput up = both;
+    up.values += width;
+    if (up.rest != nullptr) up.rest += width;
+    GeluMul(stream, rows, width, both, up, out);
+  };
+  if (is_few()) {
+    const RowInput both = Multiply(what, w, y, stream);
+    return gate(both, Input(width));
+  }
+  CountFlops(w);
+  gated_.Reserve(terms_ * room_ * width);
+  const RowOutput out = Terms(gated_.data(), width);
+  RunFaster(
+      w, Kind::kGated, stream, [&] { MatmulBatchGated(what, stream, BatchArgs(w), out); },
+      [&] { gate(MultiplyMany(w, y, stream), out); });
+  input_ = gated_.data();
+}
+
+void Products::MultiplyLogits(const DeviceMatrix& w, float softcap, RowCount rows, Scratch<float>& y,
+                              gpuStream stream) {
+  CountFlops(w);
+  y.Reserve(terms_ * room_ * w.rows);
+  RunFaster(
+      w, Kind::kLogits, stream, [&] { MatmulBatch("embed_tokens", stream, BatchArgs(w), 1, softcap, y.data()); },
+      [&] { Softcap(stream, rows, w.rows, MultiplyMany(w, y, stream), softcap, y.data()); });
+}
+
+void Products::MultiplyHead(const DeviceMatrix& w, float softcap, Scratch<float>& y, int32_t* best, gpuStream stream) {
+  CountFlops(w);
+  y.Reserve(terms_ * room_ * w.rows);
+  MatmulFewArgs args = FewArgs(w, y.data());
   args.softcap = softcap;
   args.best = cta_best_.data();
   MultiplyFewHead("embed_tokens", stream, args);

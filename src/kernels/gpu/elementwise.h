@@ -17,13 +17,15 @@ struct RowCount {
   const int32_t* count = nullptr;
 };
 
-// float32 rows: row r begins at values + r * stride. When `second` and `third` are set, the value is values + (second +
-// third): what a product of three bf16 terms leaves (rows of the first term, then of the second, then of the third).
+// float32 rows: row r begins at values + r * stride. They may lie in several parts that are added up, as products leave
+// them whose sums are split: the value is then values + (rest[0] + (rest[1] + ...)), where rest[i] begins at
+// rest + i * rest_stride and has the same stride.
 struct RowInput {
   const float* values = nullptr;
   int64_t stride = 0;
-  const float* second = nullptr;
-  const float* third = nullptr;  // only beside second
+  const float* rest = nullptr;
+  int32_t rest_parts = 0;
+  int64_t rest_stride = 0;
 };
 
 // Where rows go, each dense [rows, width]; what is null is left out. hi is the value rounded to bf16 (nearest even), lo

@@ -40,13 +40,16 @@ struct HeadVector {
   __device__ __forceinline__ void Load(const RowInput& x, int row, int column) {
     const int64_t at = row * x.stride + column;
     Load(x.values + at);
-    if (x.second == nullptr) return;
+    if (x.rest_parts == 0) return;
+    const float* part = x.rest + (x.rest_parts - 1) * x.rest_stride + at;
     HeadVector rest;
-    rest.Load(x.second + at);
-    if (x.third != nullptr) {
-      HeadVector third;
-      third.Load(x.third + at);
-      rest.Add(third);
+    rest.Load(part);
+#pragma unroll 2
+    for (int p = x.rest_parts - 1; p > 0; --p) {
+      part -= x.rest_stride;
+      HeadVector next;
+      next.Load(part);
+      rest.Add(next);
     }
     Add(rest);
   }

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "kernels/gpu/runtime.h"
@@ -21,6 +22,10 @@ struct MatmulWorkspace {
   size_t size_bytes = 0;
 };
 inline constexpr size_t kMatmulWorkspaceBytes = size_t{64} << 20;  // enough for every product
+
+// Milliseconds that `work`, which gives work to `stream` and may be run again, takes when its weights come from memory
+// and not from a cache: the best of a few runs, between which `scratch` is overwritten. 0 in emulation, after one run.
+double ColdMilliseconds(gpuStream stream, const MatmulWorkspace& scratch, const std::function<void()>& work);
 
 // Products of many rows: y = x W^T with x [rows, cols] and W [outputs, cols] bf16, y [rows, outputs] float32, summed in
 // float32. An activation of three bf16 terms is stacked: all rows of the first term, then of the second, then of the

@@ -34,11 +34,14 @@ __device__ __forceinline__ Float8 Load8(const float* from) {
 __device__ __forceinline__ Float8 Load8(const RowInput& x, int64_t row, int column) {
   const int64_t at = row * x.stride + column;
   Float8 value = Load8(x.values + at);
-  if (x.second == nullptr) return value;
-  Float8 rest = Load8(x.second + at);
-  if (x.third != nullptr) {
-    const Float8 third = Load8(x.third + at);
-    for (int i = 0; i < kVector; ++i) rest.v[i] += third.v[i];
+  if (x.rest_parts == 0) return value;
+  const float* part = x.rest + (x.rest_parts - 1) * x.rest_stride + at;
+  Float8 rest = Load8(part);
+#pragma unroll 4
+  for (int p = x.rest_parts - 1; p > 0; --p) {
+    part -= x.rest_stride;
+    const Float8 next = Load8(part);
+    for (int i = 0; i < kVector; ++i) rest.v[i] = next.v[i] + rest.v[i];
   }
   for (int i = 0; i < kVector; ++i) value.v[i] += rest.v[i];
   return value;
@@ -46,8 +49,10 @@ __device__ __forceinline__ Float8 Load8(const RowInput& x, int64_t row, int colu
 
 __device__ __forceinline__ float Load1(const RowInput& x, int64_t row, int column) {
   const int64_t at = row * x.stride + column;
-  if (x.second == nullptr) return x.values[at];
-  return x.values[at] + (x.third == nullptr ? x.second[at] : x.second[at] + x.third[at]);
+  if (x.rest_parts == 0) return x.values[at];
+  float rest = x.rest[(x.rest_parts - 1) * x.rest_stride + at];
+  for (int p = x.rest_parts - 2; p >= 0; --p) rest = x.rest[p * x.rest_stride + at] + rest;
+  return x.values[at] + rest;
 }
 
 // bf16 values, the first in the low half of a word.

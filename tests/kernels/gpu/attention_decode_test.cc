@@ -77,14 +77,14 @@ class Runner {
     return out.ToHost();
   }
 
-  // `rest` [2, ...]: the other terms of q, or null.
+  // `rest` [2, ...]: other parts of q, or null.
   void Run(const Rows& rows, const float* rest, const RowOutput& out) const {
     const int pairs = layer_.shape.head_dim / 4;
     const DeviceRows device = testing::MakeRows(rows.positions, rows.sequences, layer_.shape.head_dim, pairs, kTheta);
     const DeviceArray<float> q(rows.q), weight(layer_.weight);
     AttentionDecode(gpuStream{}, plan_,
-                    {.q = {q.data(), static_cast<int64_t>(Width(layer_.shape) + 4), rest,
-                           rest == nullptr ? nullptr : rest + rows.q.size()},
+                    {.q = {q.data(), static_cast<int64_t>(Width(layer_.shape) + 4), rest, rest == nullptr ? 0 : 2,
+                           static_cast<int64_t>(rows.q.size())},
                      .q_weight = weight.data(),
                      .eps = static_cast<float>(kEps),
                      .rope = device.Rope(),

@@ -53,7 +53,7 @@ TEST_F(ElementwiseTest, RmsNormAddsTermsOfStridedRows) {
   const DeviceArray<float> device(x);
   DeviceArray<float> out(2 * 16);
   const float* first = device.data() + 8;
-  RmsNorm({}, {2}, 16, {first, 24, first + 2 * 24, first + 4 * 24}, nullptr, 1e-6f, {out.data()});
+  RmsNorm({}, {2}, 16, {first, 24, first + 2 * 24, 2, 2 * 24}, nullptr, 1e-6f, {out.data()});
   std::vector<float> sums;
   for (size_t r = 0; r < 2; ++r) {
     for (size_t i = 8; i < 24; ++i) sums.push_back(x[r * 24 + i] + (x[(2 + r) * 24 + i] + x[(4 + r) * 24 + i]));
@@ -221,9 +221,10 @@ TEST_F(ElementwiseTest, GeluMulReadsBothFromTheTermsOfOneProduct) {
   const std::vector<float> y = RandomRows(3 * 3 * 80);
   const DeviceArray<float> device(y);
   DeviceArray<uint16_t> hi(3 * 40);
-  const float *second = device.data() + rows * 2 * width, *third = second + rows * 2 * width;
-  GeluMul({}, {rows}, width, {device.data(), 2 * width, second, third},
-          {device.data() + width, 2 * width, second + width, third + width}, {nullptr, hi.data()});
+  const int64_t part = int64_t{rows} * 2 * width;
+  const float* rest = device.data() + part;
+  GeluMul({}, {rows}, width, {device.data(), 2 * width, rest, 2, part},
+          {device.data() + width, 2 * width, rest + width, 2, part}, {nullptr, hi.data()});
   const std::vector<float> found = FromBf16Bits(hi.ToHost());
   for (size_t r = 0; r < 3; ++r) {
     for (size_t i = 0; i < 40; ++i) {
@@ -278,7 +279,7 @@ TEST_F(ElementwiseTest, Softcap) {
 TEST_F(ElementwiseTest, NoSoftcapOnlyAdds) {
   const std::vector<float> x = RandomRows(2 * 24);
   const DeviceArray<float> device(x), out(24);
-  Softcap({}, {1}, 24, {device.data(), 24, device.data() + 24}, 0.0f, out.data());
+  Softcap({}, {1}, 24, {device.data(), 24, device.data() + 24, 1}, 0.0f, out.data());
   const std::vector<float> found = out.ToHost();
   for (size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i], x[i] + x[24 + i]);
 }
@@ -287,7 +288,7 @@ TEST_F(ElementwiseTest, ConvertRowsSplitsWhatItAdds) {
   const std::vector<float> x = RandomRows(2 * 3 * 520);
   const DeviceArray<float> device(x);
   const Output out(3 * 520);
-  ConvertRows({}, {3}, 520, {device.data(), 520, device.data() + 3 * 520}, out.all());
+  ConvertRows({}, {3}, 520, {device.data(), 520, device.data() + 3 * 520, 1}, out.all());
   std::vector<float> wanted;
   for (size_t i = 0; i < 3 * 520; ++i) wanted.push_back(x[i] + x[3 * 520 + i]);
   EXPECT_THAT(out.values.ToHost(), ElementsAreArray(wanted));

@@ -115,8 +115,8 @@ TEST_P(ExpertsTest, ChoicesAreSortedByExpert) {
   const DeviceArray<float> device_terms(terms), device_scale(scale);
   const ExpertWorkspace workspace(c_.shape, int32_t(c_.rows));
   RouteExperts({}, {int32_t(c_.rows)},
-               {device_terms.data(), c_.shape.experts, device_terms.data() + scores.size(),
-                device_terms.data() + 2 * scores.size()},
+               {device_terms.data(), c_.shape.experts, device_terms.data() + scores.size(), 2,
+                static_cast<int64_t>(scores.size())},
                device_scale.data(), workspace);
   Synchronize({});
   const size_t choices = c_.rows * size_t(c_.shape.top_k);

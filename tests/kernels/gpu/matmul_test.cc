@@ -39,7 +39,7 @@ TEST_F(ManyRowsMatmulTest, ThreeTermsAreAsGoodAsFloat32) {
   ConvertRows({}, {11}, 136, {device_x.data(), 136},
               {nullptr, terms.data(), terms.data() + rows * cols, terms.data() + 2 * rows * cols});
   matmul_.Run({}, {33, 48, 136}, terms.data(), device_w.data(), y.data(), workspace_);
-  ConvertRows({}, {11}, 48, {y.data(), 48, y.data() + rows * outputs, y.data() + 2 * rows * outputs}, {sum.data()});
+  ConvertRows({}, {11}, 48, {y.data(), 48, y.data() + rows * outputs, 2, rows * outputs}, {sum.data()});
   EXPECT_LE(RelativeError(sum.ToHost(), reference::Matmul(x, FromBf16Bits(w), rows, outputs, cols)), 2e-6);
 }
 
