@@ -6,15 +6,18 @@ import queue
 import socket
 import struct
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from lapidary_server import PATIENCE_S
 
-DROP = object()  # in an answer: the connection breaks here
+# In an answer:
+DROP = object()     # the connection breaks here
+ENDLESS = object()  # more text, until the reader goes away
 
 
 def answer(*steps, finish="stop"):
-    """A streamed answer: texts, deltas, events to wait for, DROP."""
+    """A streamed answer: texts, deltas, events to wait for, DROP, ENDLESS."""
     def write(handler):
         handler.begin(200, "text/event-stream")
         tokens = 0
@@ -23,6 +26,10 @@ def answer(*steps, finish="stop"):
                 step.wait(PATIENCE_S)
             elif step is DROP:
                 return handler.drop()
+            elif step is ENDLESS:
+                while True:  # until writing fails
+                    handler.event({"choices": [{"index": 0, "delta": {"content": "more "}, "finish_reason": None}]})
+                    time.sleep(0.01)
             else:
                 delta = {"content": step} if isinstance(step, str) else step
                 handler.event({"choices": [{"index": 0, "delta": delta, "finish_reason": None, "token_ids": [7]}]})
@@ -86,6 +93,7 @@ class Handler(BaseHTTPRequestHandler):
         self.piece(data)
 
     def do_POST(self):
+        self.server.keys.append(self.headers["Authorization"])
         self.server.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
         try:
             self.server.answers.get_nowait()(self)
@@ -102,7 +110,7 @@ class ScriptedServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.behind = behind
         self.answers = queue.Queue()
-        self.bodies = []              # of the chat requests so far
+        self.bodies, self.keys = [], []  # of the chat requests so far
         self.gone = threading.Event()  # a client went away in the middle of an answer
         self.thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05})
         self.thread.start()

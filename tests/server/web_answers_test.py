@@ -4,8 +4,8 @@ import threading
 import unittest
 
 from browser import ESCAPE, Browser, skip_without_browser
-from lapidary_server import Server
-from scripted_server import DROP, ScriptedServer, answer, raw, refusal
+from lapidary_server import PATIENCE_S, Server
+from scripted_server import DROP, ENDLESS, ScriptedServer, answer, raw, refusal
 from web_page import Page
 
 HOSTILE = """<script>window.hit = 1</script>
@@ -42,6 +42,7 @@ class WebAnswers(unittest.TestCase):
         self.page.open()
         self.browser.complaints()
         self.scripted.bodies.clear()
+        self.scripted.keys.clear()
         self.scripted.gone.clear()
 
     def ask(self, *answers, text="Hi", wait=True):
@@ -83,7 +84,7 @@ class WebAnswers(unittest.TestCase):
 
     def test_refusals_are_told_and_tried_again(self):
         self.ask(refusal(429, "the queue is full", Retry_After="7"))
-        self.assertEqual(self.browser.text(".notes .error"), "The server is busy: the queue is full Try again in 7 s.")
+        self.assertEqual(self.browser.text(".notes .error"), "The server is busy: the queue is full. Try again in 7 s.")
         self.scripted.answers.put(raw(502, b"<h1>Bad gateway</h1>"))
         self.browser.click(".assistant .actions button")
         self.page.wait_for_answer()
@@ -93,6 +94,28 @@ class WebAnswers(unittest.TestCase):
         self.page.wait_for_answer()
         self.assertEqual((self.page.answers(), self.browser.find_all(".notes .error")), (["Here"], []))
         self.assertEqual(self.sent(), [{"role": "user", "content": "Hi"}])
+
+    def test_a_key_that_is_wanted_later(self):
+        self.ask(refusal(401, "wrong or missing API key"))
+        self.scripted.answers.put(answer("Here"))
+        self.browser.type("#key-dialog [name=key]", "sesame")
+        self.browser.click("#key-dialog .primary")
+        self.browser.wait("document.querySelector('.assistant > .md').textContent === 'Here'")
+        self.page.wait_for_answer()
+        self.assertEqual((self.page.user_texts(), self.page.answers()), (["Hi"], ["Here"]))
+        self.assertEqual(self.scripted.keys, [None, "Bearer sesame"])
+
+    def test_copying(self):
+        self.ask(answer("Text\n\n```\na <b>\n```\n"))
+        self.browser.run("navigator.clipboard.writeText = async (text) => { window.copied = text; };")
+        self.browser.click(".code .copy")
+        self.assertEqual(self.browser.wait("window.copied"), "a <b>\n")
+        self.assertEqual(self.browser.text(".code .copy"), "Copied")
+        # Over plain HTTP browsers have no clipboard for pages, but the copying of what is selected.
+        self.browser.run("navigator.clipboard.writeText = async () => { throw new Error(); };"
+                         "document.addEventListener('copy', (e) => window.copied = e.target.value);")
+        self.browser.click(".user .actions button + button")
+        self.assertEqual(self.browser.wait("window.copied === 'Hi' && window.copied"), "Hi")
 
     def test_a_lost_connection_keeps_what_came(self):
         shown = threading.Event()
@@ -128,12 +151,12 @@ class WebAnswers(unittest.TestCase):
 
     def test_stopped_answers_are_sent_back_as_far_as_they_came(self):
         forever = threading.Event()
-        self.ask(answer("One", forever, *["x"] * 100), wait=False)
+        self.ask(answer("One", forever, ENDLESS), wait=False)
         self.browser.wait("document.querySelector('.assistant > .md').textContent === 'One'")
         self.browser.press(ESCAPE)
         self.page.wait_for_answer()
         forever.set()
-        self.assertTrue(self.scripted.gone.wait(10))
+        self.assertTrue(self.scripted.gone.wait(PATIENCE_S))
         self.ask(answer({"reasoning_content": "Hm"}, threading.Event()), wait=False)
         self.browser.wait("document.querySelector('.assistant:last-child .thought:not([hidden])')")
         self.browser.click("#stop")

@@ -34,7 +34,7 @@ async function failureOf(response) {
   }
   if (!message) message = `The server answered with status ${response.status}.`;
   const wait = response.headers.get("Retry-After");
-  if (response.status === 429) message = `The server is busy: ${message}${wait ? ` Try again in ${wait} s.` : ""}`;
+  if (response.status === 429) message = `The server is busy: ${message}${wait ? `. Try again in ${wait} s.` : ""}`;
   return new Failure("refused", message, response.status);
 }
 
@@ -77,7 +77,7 @@ export async function* streamChat(body, signal) {
       const data = line.slice(5).trim();
       if (data === "[DONE]") return;
       const chunk = JSON.parse(data);
-      if (chunk.error) throw new Failure("refused", chunk.error.message, chunk.error.code ?? 0);
+      if (chunk.error) throw new Failure("refused", chunk.error.message);
       yield chunk;
     }
   } catch (error) {

@@ -25,17 +25,22 @@ const announce = (text) => (part("status").textContent = text);
 // --- Where the log stands.
 
 let follow = true;
-const distance = () => log.scrollHeight - log.scrollTop - log.clientHeight;
+let lastTop = 0;
 
 function keepUp() {
   if (follow) log.scrollTop = log.scrollHeight;
+  lastTop = log.scrollTop;
   part("jump").hidden = follow;
 }
 
 log.addEventListener("scroll", () => {
-  follow = distance() < 48;
+  // What grows below is no reason to stay behind; scrolling up is.
+  const near = log.scrollHeight - log.scrollTop - log.clientHeight < 48;
+  follow = near || (follow && log.scrollTop >= lastTop);
+  lastTop = log.scrollTop;
   part("jump").hidden = follow;
 }, { passive: true });
+new ResizeObserver(keepUp).observe(log);
 part("jump").addEventListener("click", () => {
   follow = true;
   keepUp();
@@ -139,7 +144,7 @@ async function receive(message, view, signal) {
 function showContext(reader) {
   const used = reader.usage?.total_tokens;
   if (!used || !model) return;
-  part("context").textContent = `${used.toLocaleString("en")} of ${model.max_model_len.toLocaleString("en")} tokens`;
+  part("context").textContent = `${used.toLocaleString("en")} / ${model.max_model_len.toLocaleString("en")} tokens`;
 }
 
 const SPOKEN = {
@@ -201,7 +206,7 @@ part("composer").addEventListener("submit", (event) => {
 });
 prompt.addEventListener("input", fitPrompt);
 prompt.addEventListener("keydown", (event) => {
-  if (event.isComposing) return;
+  if (event.isComposing || event.keyCode === 229) return;  // Enter ends what an input method composes
   if (event.key === "Enter" && !event.shiftKey && !touch.matches) {
     event.preventDefault();
     part("composer").requestSubmit();
