@@ -133,6 +133,20 @@ class WebAnswers(unittest.TestCase):
         self.assertEqual(self.page.answers(), ["Half of it", "All of it"])
         self.assertEqual([m["content"] for m in self.sent()], ["Hi", "Half of it", "Hi"])
 
+    def test_without_room_to_keep_anything(self):
+        self.browser.run("Storage.prototype.setItem = () => { throw new DOMException('full', 'QuotaExceededError'); };")
+        self.ask(answer("One"))
+        self.assertEqual(self.page.answers(), ["One"])
+        self.assertIn("Not kept", self.browser.text("#context"))
+        self.page.open(forget=False)
+        self.assertEqual(self.page.answers(), [])
+        # What is kept and makes no sense is not taken.
+        self.browser.run("localStorage.setItem('lapidary.conversation', '[{\"role\": \"assistant\"}, 5]');"
+                         "localStorage.setItem('lapidary.settings', '{{');")
+        self.page.open(forget=False)
+        self.ask(answer("Two"))
+        self.assertEqual(self.page.answers(), ["Two"])
+
     def test_an_unreachable_server(self):
         lonely = ScriptedServer(self.real)
         page = Page(self.browser, lonely.url)
@@ -140,6 +154,7 @@ class WebAnswers(unittest.TestCase):
         lonely.stop()
         page.say("Hi")
         self.assertIn("cannot be reached", self.browser.text(".notes .error"))
+        self.browser.wait("document.getElementById('model').textContent === 'not reachable'")
 
     def test_an_error_within_a_stream(self):
         def failing(handler):

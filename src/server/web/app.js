@@ -84,7 +84,8 @@ function redraw() {
 }
 
 function keep() {
-  if (!leaving && !conversation.keep()) announce("The browser has no room to keep this conversation.");
+  if (leaving || conversation.keep()) return;
+  part("context").textContent = "Not kept: this browser has no room for it";
 }
 
 function say(text) {
@@ -133,6 +134,7 @@ async function receive(message, view, signal) {
     if (message.end === "stopped") return reader;
     if (!(error instanceof Failure)) console.error(error);
     message.error = error.message;
+    if (error.kind === "unreachable") showModel();
     if (error.status === 401) askForKey(() => actions.again(message));
     return reader;
   } finally {
@@ -167,10 +169,10 @@ async function answer() {
   const reader = await receive(message, view, abort.signal);
   // Not before: what is sent are the messages before it.
   conversation.messages.push(message);
-  keep();
   view.finish(true);
   keepUp();
   showContext(reader);
+  keep();
   setRunning(null);
   announce(SPOKEN[message.end] ?? "The answer is complete.");
   done();
