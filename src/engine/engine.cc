@@ -80,6 +80,10 @@ SequenceId Engine::Add(SequenceRequest request) {
 
 void Engine::Cancel(SequenceId id) { scheduler_->Cancel(id); }
 
+void Engine::Pause(SequenceId id) { scheduler_->Pause(id); }
+void Engine::Resume(SequenceId id) { scheduler_->Resume(id); }
+bool Engine::Has(SequenceId id) const { return scheduler_->Has(id); }
+
 bool Engine::idle() const { return scheduler_->idle(); }
 
 // Hands a sequence the rows of `logits` or `best` that are its own, and takes them off the front.

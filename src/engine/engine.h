@@ -64,7 +64,7 @@ struct SpeculationStats {
 
 // The engine's state, and what it has done since it began.
 struct EngineCounters {
-  int64_t running = 0, waiting = 0;
+  int64_t running = 0, waiting = 0, paused = 0;
   // Blocks of each K/V group: held by sequences; kept for later ones alone, given up when room is needed; in all.
   std::array<int64_t, kKvGroups> used_blocks{}, cached_blocks{}, total_blocks{};
   int64_t preemptions = 0;
@@ -93,7 +93,15 @@ class Engine {
   SequenceId Add(SequenceRequest request);
   // Drops a sequence; no further update comes. Unknown or finished ids are ignored.
   void Cancel(SequenceId id);
+  // Takes a sequence out of the steps until Resume, which lets it in again by its time of arrival. It holds no place
+  // and no blocks meanwhile; what the prefix cache has lost of it by then is computed again. Unknown or finished ids
+  // are ignored.
+  void Pause(SequenceId id);
+  void Resume(SequenceId id);
+  // Whether a sequence has been added and has not finished, been cancelled or been dropped.
+  bool Has(SequenceId id) const;
 
+  // Nothing runs or waits; what is paused does not count.
   bool idle() const;
   // Runs one step and reports every sequence that gained tokens or finished. Valid until the next call. When the
   // backend throws, every sequence of the step is dropped and the error passes on.

@@ -39,6 +39,28 @@ std::array<int32_t, kKvGroups> PoolSizes(const KvLayout& layout, const EngineOpt
   return sizes;
 }
 
+auto Is(SequenceId id) {
+  return [id](const std::unique_ptr<Sequence>& sequence) { return sequence->id == id; };
+}
+
+// Takes a sequence out of a list; null when it is not there.
+template <typename List>
+std::unique_ptr<Sequence> TakeOut(List& list, SequenceId id) {
+  const auto found = std::find_if(list.begin(), list.end(), Is(id));
+  if (found == list.end()) return nullptr;
+  std::unique_ptr<Sequence> sequence = std::move(*found);
+  list.erase(found);
+  return sequence;
+}
+
+// At its place in the order of arrival.
+template <typename List>
+void Insert(List& list, std::unique_ptr<Sequence> sequence) {
+  const auto later =
+      std::find_if(list.begin(), list.end(), [&](const auto& other) { return other->id > sequence->id; });
+  list.insert(later, std::move(sequence));
+}
+
 }  // namespace
 
 Scheduler::Scheduler(Backend& backend, const EngineOptions& options)
@@ -58,13 +80,33 @@ void Scheduler::Leave(Sequence& sequence) {
   sequence.cursor = {};
 }
 
+void Scheduler::SetBack(Sequence& sequence) {
+  Leave(sequence);
+  sequence.cached = sequence.rows = 0;
+  sequence.draft.clear();
+}
+
 void Scheduler::Cancel(SequenceId id) {
-  const auto is_it = [id](const auto& sequence) { return sequence->id == id; };
-  std::erase_if(waiting_, is_it);
-  const auto found = std::find_if(running_.begin(), running_.end(), is_it);
-  if (found == running_.end()) return;
-  Leave(**found);
-  running_.erase(found);
+  std::erase_if(waiting_, Is(id));
+  std::erase_if(paused_, Is(id));
+  if (const auto sequence = TakeOut(running_, id)) Leave(*sequence);
+}
+
+void Scheduler::Pause(SequenceId id) {
+  if (auto waiting = TakeOut(waiting_, id)) paused_.push_back(std::move(waiting));
+  auto running = TakeOut(running_, id);
+  if (!running) return;
+  SetBack(*running);
+  paused_.push_back(std::move(running));
+}
+
+void Scheduler::Resume(SequenceId id) {
+  if (auto sequence = TakeOut(paused_, id)) Insert(waiting_, std::move(sequence));
+}
+
+bool Scheduler::Has(SequenceId id) const {
+  const auto has = [id](const auto& list) { return std::any_of(list.begin(), list.end(), Is(id)); };
+  return has(waiting_) || has(running_) || has(paused_);
 }
 
 // Whether the sequence can be computed as far as its tokens go, and a block beyond, beside what those that run need for
@@ -113,7 +155,7 @@ void Scheduler::Admit() {
     // Alone, every sequence has room: its limit is within the cache.
     if (!running_.empty() && !HasRoom(sequence, match)) return;
     Start(sequence, match);
-    running_.push_back(std::move(waiting_.front()));
+    Insert(running_, std::move(waiting_.front()));
     waiting_.pop_front();
   }
 }
@@ -121,10 +163,8 @@ void Scheduler::Admit() {
 void Scheduler::PreemptLatest() {
   std::unique_ptr<Sequence> latest = std::move(running_.back());
   running_.pop_back();
-  Leave(*latest);
-  latest->cached = latest->rows = 0;
-  latest->draft.clear();
-  waiting_.push_front(std::move(latest));
+  SetBack(*latest);
+  Insert(waiting_, std::move(latest));
   ++preemptions_;
 }
 
@@ -227,6 +267,7 @@ void Scheduler::DropStep() {
 void Scheduler::Count(EngineCounters& counters) const {
   counters.running = static_cast<int64_t>(running_.size());
   counters.waiting = static_cast<int64_t>(waiting_.size());
+  counters.paused = static_cast<int64_t>(paused_.size());
   for (size_t g = 0; g < kKvGroups; ++g) {
     counters.total_blocks[g] = pools_[g].count();
     counters.used_blocks[g] = pools_[g].used_count();

@@ -92,7 +92,8 @@ class TextService::Worker {
   int64_t capacity() const { return capacity_; }
 
   std::optional<std::vector<AnswerId>> Submit(std::vector<AnswerSubmission> submissions);
-  void Cancel(AnswerId id);
+  void Cancel(AnswerId id) { Tell(cancels_, id); }
+  void Resume(AnswerId id) { Tell(resumes_, id); }
   void Close() {
     const std::lock_guard lock(mutex_);
     closed_ = true;
@@ -108,10 +109,21 @@ class TextService::Worker {
 
  private:
   SequenceRequest Checked(AnswerRequest& request) const;
+  void Tell(std::vector<AnswerId>& ids, AnswerId id) {
+    {
+      const std::lock_guard lock(mutex_);
+      ids.push_back(id);
+    }
+    wake_.notify_one();
+  }
+  bool HasWork() const {
+    return stopping_ || !inbox_.empty() || !cancels_.empty() || !resumes_.empty() || !engine_.idle();
+  }
 
   // These run on the service's thread.
   void Run();
   bool TakeInbox();
+  void Drop(AnswerId id);
   void Begin(std::unique_ptr<Answer> answer);
   void Step();
   void NoteStarts(Clock::time_point step_began);
@@ -128,7 +140,7 @@ class TextService::Worker {
   mutable std::mutex mutex_;  // guards what follows, up to `thread_`
   std::condition_variable wake_;
   std::deque<std::unique_ptr<Answer>> inbox_;
-  std::vector<AnswerId> cancels_;
+  std::vector<AnswerId> cancels_, resumes_;
   TextServiceCounters counters_;
   int64_t live_ = 0;
   AnswerId next_id_ = 1;
@@ -174,14 +186,6 @@ std::optional<std::vector<AnswerId>> TextService::Worker::Submit(std::vector<Ans
   return ids;
 }
 
-void TextService::Worker::Cancel(AnswerId id) {
-  {
-    const std::lock_guard lock(mutex_);
-    cancels_.push_back(id);
-  }
-  wake_.notify_one();
-}
-
 void TextService::Worker::Run() {
   while (TakeInbox()) {
     if (!engine_.idle()) Step();
@@ -193,27 +197,33 @@ void TextService::Worker::Run() {
 // Waits for something to do. Returns false when the service ends.
 bool TextService::Worker::TakeInbox() {
   std::deque<std::unique_ptr<Answer>> arrived;
-  std::vector<AnswerId> cancelled;
+  std::vector<AnswerId> cancelled, resumed;
   bool stopping;
   {
     std::unique_lock lock(mutex_);
-    wake_.wait(lock, [this] { return stopping_ || !inbox_.empty() || !cancels_.empty() || !engine_.idle(); });
+    wake_.wait(lock, [this] { return HasWork(); });
     arrived.swap(inbox_);
     cancelled.swap(cancels_);
+    resumed.swap(resumes_);
     stopping = stopping_;
   }
   for (auto& answer : arrived) Begin(std::move(answer));
-  for (const AnswerId id : cancelled) {
-    const auto found = sequences_.find(id);
-    if (found == sequences_.end()) continue;
-    engine_.Cancel(found->second);
-    answers_.erase(found->second);
-    sequences_.erase(found);
-    const std::lock_guard lock(mutex_);
-    --live_;
-    ++counters_.cancelled;
+  for (const AnswerId id : cancelled) Drop(id);
+  for (const AnswerId id : resumed) {
+    if (const auto found = sequences_.find(id); found != sequences_.end()) engine_.Resume(found->second);
   }
   return !stopping;
+}
+
+void TextService::Worker::Drop(AnswerId id) {
+  const auto found = sequences_.find(id);
+  if (found == sequences_.end()) return;
+  engine_.Cancel(found->second);
+  answers_.erase(found->second);
+  sequences_.erase(found);
+  const std::lock_guard lock(mutex_);
+  --live_;
+  ++counters_.cancelled;
 }
 
 void TextService::Worker::Begin(std::unique_ptr<Answer> answer) {
@@ -260,21 +270,22 @@ void TextService::Worker::Take(const SequenceUpdate& update) {
   Answer& answer = *found->second;
   AnswerDelta delta = answer.Read(update);
   const FinishReason finish = answer.reader.stopped() ? FinishReason::kStop : update.finish;
-  if (finish == FinishReason::kNone) {
-    answer.sink(std::move(delta));
-  } else {
+  if (finish != FinishReason::kNone) {
     End(found, finish, std::move(delta));
+  } else if (!answer.sink(std::move(delta))) {
+    engine_.Pause(update.id);
   }
 }
 
-// The engine has dropped the sequences of the step and does not say which. Those that wait are the last to have come,
-// and none of them was in it. A step that fails without any sequence would fail for ever.
+// The engine has dropped the sequences of the step. One that fails without any would fail for ever: then all end.
 void TextService::Worker::FailStep(const Error& error) {
-  auto waiting = static_cast<size_t>(engine_.counters().waiting);
-  if (waiting == answers_.size()) waiting = 0;
-  while (answers_.size() > waiting) {
-    answers_.begin()->second->end.error = error;
-    End(answers_.begin(), FinishReason::kNone, {});
+  const auto failed = [this](const auto& answer) { return !engine_.Has(answer.first); };
+  const bool all = std::none_of(answers_.begin(), answers_.end(), failed);
+  for (auto answer = answers_.begin(); answer != answers_.end();) {
+    const auto ended = answer++;
+    if (!all && !failed(*ended)) continue;
+    ended->second->end.error = error;
+    End(ended, FinishReason::kNone, {});
   }
   const std::lock_guard lock(mutex_);
   ++counters_.failed_steps;
@@ -313,6 +324,7 @@ std::optional<std::vector<AnswerId>> TextService::Submit(std::vector<AnswerSubmi
   return worker_->Submit(std::move(submissions));
 }
 void TextService::Cancel(AnswerId id) { worker_->Cancel(id); }
+void TextService::Resume(AnswerId id) { worker_->Resume(id); }
 void TextService::Close() { worker_->Close(); }
 int64_t TextService::live() const { return worker_->live(); }
 TextServiceCounters TextService::counters() const { return worker_->counters(); }

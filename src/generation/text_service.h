@@ -52,7 +52,8 @@ struct AnswerDelta {
 };
 
 // Called on the service's thread, in order, for one request never at the same time. Must not block and must not throw.
-using AnswerSink = std::function<void(AnswerDelta delta)>;
+// Returns whether it has room for more: if not, the request is paused until Resume, and holds up nobody meanwhile.
+using AnswerSink = std::function<bool(AnswerDelta delta)>;
 
 using AnswerId = int64_t;
 
@@ -96,6 +97,8 @@ class TextService {
   // Drops a request in whatever state; `sink` may be called until the service's thread has seen it, and is destroyed
   // then. Unknown or ended ids are ignored.
   void Cancel(AnswerId id);
+  // Goes on with a request whose sink had no room. Unknown, ended or running ids are ignored.
+  void Resume(AnswerId id);
 
   // Refuses further requests; those at hand go on.
   void Close();

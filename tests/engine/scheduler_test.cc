@@ -288,6 +288,45 @@ TEST(Scheduler, CancellingInAnyStateGivesEverythingBack) {
   EXPECT_THAT(backend.faults, IsEmpty());
 }
 
+TEST(Scheduler, APausedSequenceHoldsNothingAndGoesOnAsIfItHadNot) {
+  for (const bool prefix_cache : {false, true}) {
+    FakeBackend backend({});
+    Engine engine(backend, {.max_context = 512, .step_tokens = 32, .prefix_cache = prefix_cache});
+    const SequenceRequest request = Request(Prompt(100, 1), 200);
+    const SequenceId first = engine.Add(request), second = engine.Add(Request(Prompt(50, 2), 10));
+    Answer answer;
+    const auto step = [&] {
+      for (const SequenceUpdate& update : engine.Step()) {
+        if (update.id != first) continue;
+        answer.tokens.insert(answer.tokens.end(), update.tokens.begin(), update.tokens.end());
+        answer.finish = update.finish;
+      }
+    };
+    while (answer.tokens.size() < 30) step();
+    engine.Pause(first);
+    engine.Pause(first);
+    EXPECT_EQ(engine.counters().paused, 1);
+    EXPECT_THAT(engine.counters().used_blocks, ElementsAre(0, 0));
+    while (!engine.idle()) step();
+    EXPECT_FALSE(engine.Has(second));
+    EXPECT_TRUE(engine.Has(first));
+    EXPECT_EQ(answer.tokens.size(), 30u);
+    // In the queue too, and before those that came later.
+    const SequenceId third = engine.Add(Request(Prompt(50, 3), 10));
+    engine.Resume(first);
+    engine.Pause(first);
+    engine.Resume(first);
+    engine.Resume(first);
+    step();
+    EXPECT_GT(engine.CachedTokens(first), 0);
+    EXPECT_EQ(engine.CachedTokens(third), 0);
+    while (!engine.idle()) step();
+    EXPECT_EQ(answer, RunOne({}, request, {.prefix_cache = false}));
+    EXPECT_THAT(backend.faults, IsEmpty());
+    ExpectIdle(engine);
+  }
+}
+
 struct RandomCase {
   const char* name;
   int64_t window, cache_tokens, step_tokens;
@@ -354,7 +393,23 @@ class SchedulerRandom : public ::testing::TestWithParam<RandomCase> {
     under_way_.erase(it);
   }
 
+  // One of those under way, or one that was paused.
+  void PauseOrResume(Engine& engine) {
+    if (!paused_.empty() && random_() % 4 > 0) {
+      engine.Resume(paused_.back());
+      paused_.pop_back();
+    } else if (!under_way_.empty()) {
+      paused_.push_back(std::next(under_way_.begin(), static_cast<ptrdiff_t>(random_() % under_way_.size()))->first);
+      engine.Pause(paused_.back());
+    }
+  }
+  void ResumeAll(Engine& engine) {
+    for (const SequenceId id : paused_) engine.Resume(id);
+    paused_.clear();
+  }
+
   std::mt19937 random_{7};
+  std::vector<SequenceId> paused_;
   FakeBackend::Options model_;
   std::map<SequenceId, std::pair<SequenceRequest, Answer>> under_way_;
   std::vector<std::vector<int32_t>> conversations_;
@@ -375,23 +430,26 @@ TEST_P(SchedulerRandom, AnswersAreThoseOfEachAlone) {
     for (const SequenceUpdate& update : engine.Step()) Take(update);
     const EngineCounters counters = engine.counters();
     ASSERT_LE(counters.running, c.max_sequences);
-    ASSERT_EQ(counters.running + counters.waiting, static_cast<int64_t>(under_way_.size()));
+    ASSERT_EQ(counters.running + counters.waiting + counters.paused, static_cast<int64_t>(under_way_.size()));
     for (const int g : {kSliding, kFull}) {
       const auto i = static_cast<size_t>(g);
       ASSERT_LE(counters.used_blocks[i] + counters.cached_blocks[i], counters.total_blocks[i]);
     }
   };
-  for (int i = 0; i < 4000 && !HasFatalFailure(); ++i) {
+  for (int i = 0; i < 10000 && !HasFatalFailure(); ++i) {
     const auto choice = random_() % 20;
     if (choice < 2 && under_way_.size() < 12) {
       const SequenceRequest request = RandomRequest();
       under_way_[engine.Add(request)] = {request, {}};
     } else if (choice == 2 && !under_way_.empty()) {
       if (random_() % 3 == 0) Cancel(engine);
+    } else if (choice == 3) {
+      if (random_() % 4 == 0) PauseOrResume(engine);
     } else {
       step();
     }
     if (random_() % 500 == 0) {
+      ResumeAll(engine);
       for (int steps = 0; !engine.idle() && steps < 100000 && !HasFatalFailure(); ++steps) step();
       ASSERT_TRUE(engine.idle());
       ExpectIdle(engine);

@@ -35,8 +35,12 @@ class Collector {
       if (delta.end) end_ = delta.end;
       ++deltas_;
       changed_.notify_all();
+      return deltas_ != full_at_;
     };
   }
+
+  // Says that there is no room after this many deltas.
+  void FullAt(int deltas) { full_at_ = deltas; }
 
   AnswerEnd Wait() {
     std::unique_lock lock(mutex_);
@@ -68,7 +72,7 @@ class Collector {
   std::string text_;
   std::vector<int32_t> ids_;
   size_t logprobs_ = 0, prompt_logprobs_ = 0;
-  int deltas_ = 0;
+  int deltas_ = 0, full_at_ = -1;
   std::optional<AnswerEnd> end_;
 };
 
@@ -196,6 +200,33 @@ TEST_F(TextServiceTest, CancelsInTheQueueAndWhileItRuns) {
     WaitUntil([&] { return service.live() == 0; });
     WaitUntil([&] { return service.counters().engine.running == 0 && service.counters().engine.used_blocks[1] == 0; });
   }
+}
+
+// Its place goes to those that wait, and it goes on with the text that it has alone.
+TEST_F(TextServiceTest, AnAnswerWithoutRoomIsPausedAndHoldsUpNobody) {
+  const GenerateOptions options{.max_new_tokens = 50, .temperature = 1.0, .seed = 7, .ignore_eos = true};
+  TextService service(folder_.path(), backend_, {.engine = {.max_sequences = 1}});
+  Collector slow, other, again;
+  slow.FullAt(5);
+  const std::optional<AnswerId> id = Submit(service, Request(slow, options));
+  ASSERT_TRUE(id);
+  WaitUntil([&] { return service.counters().engine.paused == 1; });
+  EXPECT_EQ(slow.ids().size(), 5u);
+  ASSERT_TRUE(Submit(service, Request(other, options)));
+  EXPECT_EQ(other.Wait().answer_tokens, 50);
+  EXPECT_EQ(service.live(), 1);
+  EXPECT_EQ(slow.ids().size(), 5u);
+  service.Resume(*id);
+  EXPECT_EQ(slow.Wait().answer_tokens, 50);
+  EXPECT_EQ(slow.ids(), other.ids());
+  // Cancelled while it is paused.
+  again.FullAt(1);
+  const std::optional<AnswerId> second = Submit(service, Request(again, options));
+  WaitUntil([&] { return service.counters().engine.paused == 1; });
+  service.Cancel(*second);
+  service.Resume(*second);
+  WaitUntil([&] { return service.live() == 0 && service.counters().engine.paused == 0; });
+  EXPECT_THAT(backend_.faults, ::testing::IsEmpty());
 }
 
 TEST_F(TextServiceTest, AStepThatFailsReachesOnlyItsRequests) {
