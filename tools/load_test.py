@@ -127,9 +127,10 @@ def disconnects(server, count=200, seed=1, at_once=20):
 
 
 def slow(server, readers=8):
-    """Readers that take nothing hold up nobody, and are cut when too much waits for them."""
+    """Readers that take nothing hold up nobody, and are cut in time."""
+    from lapidary_server import ENDLESS_TOKENS
     stuck = [server.open_stream("/v1/completions",
-                                {"prompt": "1, 2, 3,", "max_tokens": 3000, "ignore_eos": True, "logprobs": 20},
+                                {"prompt": "1, 2, 3,", "max_tokens": ENDLESS_TOKENS, "ignore_eos": True, "logprobs": 20},
                                 rcvbuf=2048) for _ in range(readers)]
     try:
         times = []
@@ -179,29 +180,46 @@ def short(server, count=100_000, clients=8, seconds=None):
             "resident_mb": {"before": before, "after": resident()}}
 
 
-def throughput(server, program, count=8, tokens=256):
-    """Decode through HTTP beside the engine alone, both with `count` sequences of the same length."""
-    from lapidary_server import run_all
-    marks = []
+def read_all(server, bodies):
+    """Sends requests on a connection each and takes what comes with as little work as can be; when the first byte came,
+    when the last, and the ends of the answers."""
+    import selectors
+    with selectors.DefaultSelector() as selector:
+        for index, body in enumerate(bodies):
+            data = json.dumps(body).encode()
+            s = socket.create_connection(("127.0.0.1", server.port))
+            selector.register(s, selectors.EVENT_READ, index)
+            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" %
+                      len(data) + data)
+        ends, first, last = [b""] * len(bodies), None, None
+        while selector.get_map():
+            for key, _ in selector.select():
+                data = key.fileobj.recv(65536)
+                last = time.monotonic()
+                first = first or last
+                ends[key.data] = (ends[key.data] + data)[-2000:]
+                if not data:
+                    selector.unregister(key.fileobj)
+                    key.fileobj.close()
+    return first, last, ends
 
-    def client(i):
-        with server.open_stream("/v1/completions", {"prompt": [2, 300 + i], "max_tokens": tokens, "temperature": 0,
-                                                    "ignore_eos": True, "return_token_ids": True}) as stream:
-            for chunk in stream:
-                marks.append((time.monotonic(), len(answer_ids([chunk]))))
 
-    rates = []
-    for _ in range(3):
-        marks.clear()
-        run_all(count, client)
-        first = min(m[0] for m in marks)
-        rates.append((sum(m[1] for m in marks) - count) / (max(m[0] for m in marks) - first))
-    bench = json.loads(subprocess.run([program, "bench", "-p", "8", "-n", str(tokens), "-b", str(count), "--reps", "3",
-                                       "--json"], check=True, capture_output=True, text=True).stdout)
-    alone = next(r["tokens_per_s"] for r in bench["results"] if r["test"] == "decode")
-    rate = percentile(rates, 0.5)
-    return {"streams": count, "http_tokens_per_s": round(rate, 1), "bench_tokens_per_s": round(alone, 1),
-            "share": round(rate / alone, 3)}
+def throughput(server, program, model=(), count=8, tokens=256, reps=3):
+    """Decode through HTTP beside the engine alone, both with `count` sequences of the same length, in turns."""
+    bodies = [{"prompt": [2] + [300 + i] * 7, "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "stream": True,
+               "stream_options": {"include_usage": True}} for i in range(count)]
+    rates, alone = [], []
+    for _ in range(reps):
+        first, last, ends = read_all(server, bodies)
+        if not all(b'"completion_tokens":%d,' % tokens in end and b"[DONE]" in end for end in ends):
+            raise AssertionError(ends)
+        rates.append((tokens - 1) * count / (last - first))
+        bench = subprocess.run([program, "bench", *model, "-p", "8", "-n", str(tokens), "-b", str(count), "--reps", "1",
+                                "--json"], check=True, capture_output=True, text=True).stdout
+        alone += [r["tokens_per_s"] for r in json.loads(bench)["results"] if r["test"] == "decode"]
+    rate, best = percentile(rates, 0.5), percentile(alone, 0.5)
+    return {"streams": count, "http_tokens_per_s": round(rate, 1), "bench_tokens_per_s": round(best, 1),
+            "share": round(rate / best, 3), "shares": [round(r / a, 3) for r, a in zip(rates, alone)]}
 
 
 def turns(server, program):
@@ -242,7 +260,7 @@ def main():
         "streams": (["--parallel", "64", "--ctx", "1024"], lambda s: streams(s, seconds=arguments.seconds)),
         "silent": ([], silent),
         "disconnects": ([*endless(), "--parallel", "8"], disconnects),
-        "slow": (["--stall-timeout", "5"], slow),
+        "slow": ([*endless(), "--parallel", "4", "--stall-timeout", "5"], slow),
         "short": (["--ctx", "512"], lambda s: short(s, arguments.requests, seconds=arguments.seconds * 2)),
         "throughput": (["--parallel", "8", "--ctx", "1024"], lambda s: throughput(s, arguments.program)),
         "turns": ([], lambda s: turns(s, arguments.program)),

@@ -26,7 +26,7 @@ struct Options {
   std::string speculate = "none", special_text = "protect";
   int64_t prefill_chunk = 0;
   bool no_prefix_cache = false, no_web = false;
-  int64_t body_mb = 16, answer_s = 0, drain_s = 60, stall_s = 30, header_s = 10, keep_alive_ms = 5000;
+  int64_t body_mb = 16, answer_s = 0, drain_s = 60, stall_s = 30, header_s = 10, keep_alive_ms = 5000, pace_ms = 10;
 };
 
 // Most tokens that the K/V cache has room for unless told: enough for many short chats, within a few gigabytes.
@@ -93,6 +93,8 @@ void AddLimitOptions(CLI::App& command, Options& o) {
       kDay);
   add("--keep-alive-ms", o.keep_alive_ms, "A stream that has nothing to say sends a comment this often (default 5000)",
       10, kDay * 1000);
+  add("--stream-pace-ms", o.pace_ms, "What a stream says in this time goes in one write (default 10); 0: each step's",
+      0, 10'000);
   add("--http-threads", o.server.threads, "Threads for HTTP (default 2)", 1, 64);
 }
 
@@ -138,6 +140,7 @@ ServerOptions MakeServerOptions(const Options& o, const TextModel& model) {
   server.limits.header_time = std::chrono::seconds(o.header_s);
   server.limits.write_time = std::chrono::seconds(o.stall_s);
   server.limits.keep_alive = std::chrono::milliseconds(o.keep_alive_ms);
+  server.limits.stream_pace = std::chrono::milliseconds(o.pace_ms);
   server.limits.answer_time = std::chrono::seconds(o.answer_s);
   server.limits.drain_time = std::chrono::seconds(o.drain_s);
   const ChatTemplateChoice choice = ChooseChatTemplate(o.model.folder, model.has_per_layer_inputs());

@@ -13,6 +13,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::chrono::milliseconds kWholePace{1000};  // of answers that nobody sees before their end
+
 // Fills in the record as answers end, and turns failures into what the client is told.
 void NoteEnd(const AnswerEnd& end, RequestRecord& record) {
   record.answer_tokens += end.answer_tokens;
@@ -34,15 +36,16 @@ class AnswerLoop {
         stream_(plan.stream),
         include_usage_(plan.include_usage),
         usage_(plan.choices_per_prompt),
-        answers_(context.service, std::move(plan.requests), exchange.executor(), limits_.stream_buffer_bytes) {}
+        answers_(context.service, std::move(plan.requests), exchange.executor(),
+                 {.pace = stream_ ? limits_.stream_pace : kWholePace, .limit_bytes = limits_.stream_buffer_bytes}) {}
 
   Task<> Run() {
     while (answers_.open() > 0) {
-      const std::vector<AnswerStream::Item> items = co_await answers_.Next(NextLook());
+      std::vector<AnswerStream::Item> items = co_await answers_.Next(NextLook());
       if (items.empty()) {
         co_await Wait();
       } else {
-        co_await Take(Joined(items));
+        co_await Take(Joined(std::move(items)));
       }
     }
     NoteUsage();

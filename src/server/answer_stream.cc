@@ -14,13 +14,22 @@ namespace lapidary {
 namespace {
 
 namespace asio = boost::asio;
+using Clock = std::chrono::steady_clock;
 
+// About the memory that it takes.
 size_t BytesOf(const AnswerDelta& delta) {
-  constexpr size_t kTokenBytes = 16, kLogprobsBytes = 64;  // about what a token without text takes
+  constexpr size_t kTokenBytes = 64, kLogprobsBytes = 64;
   size_t bytes = delta.ids.size() * kTokenBytes;
   for (const ChatEvent& event : delta.events) bytes += event.text.size();
-  for (const TokenLogprobs& logprobs : delta.logprobs) bytes += kLogprobsBytes * (1 + logprobs.top.size());
+  for (const auto* logprobs : {&delta.logprobs, &delta.prompt_logprobs}) {
+    for (const TokenLogprobs& token : *logprobs) bytes += kLogprobsBytes * (1 + token.top.size());
+  }
   return bytes;
+}
+
+Clock::time_point NextTick(Clock::time_point now, Clock::duration pace) {
+  if (pace.count() == 0) return now;
+  return Clock::time_point((now.time_since_epoch() / pace + 1) * pace);
 }
 
 // How long a client had better wait: what is queued, at a second for each full set of running sequences.
@@ -34,27 +43,30 @@ int RetryAfter(const TextService& service) {
 // Outlives the stream, and even its strand, while the service still has sinks that point at it: what belongs to the
 // strand is given back when the stream goes.
 struct AnswerStream::Shared : std::enable_shared_from_this<Shared> {
+  enum class Wakes : uint8_t { kNothing, kUrgent, kAnything };
+
   Shared(TextService& text_service, asio::any_io_executor strand, size_t limit)
       : service(text_service), timer(std::in_place, strand), limit_bytes(limit), executor(std::move(strand)) {}
 
-  // On the service's thread.
-  void Push(size_t choice, AnswerDelta delta) {
+  // On the service's thread. Returns whether there is room for more.
+  bool Push(size_t choice, AnswerDelta delta) {
     const std::lock_guard lock(mutex);
-    if (overflown || !executor) return;
+    if (!executor) return true;
     bytes += BytesOf(delta);
-    overflown = bytes > limit_bytes;
+    urgent = urgent || bytes > limit_bytes / 2 || delta.end;
     items.push_back({choice, std::move(delta)});
-    if (notified && !overflown) return;
-    notified = true;
-    asio::post(executor, [self = shared_from_this()] { self->Wake(); });
+    if (wakes == Wakes::kAnything || (wakes == Wakes::kUrgent && urgent)) {
+      wakes = Wakes::kNothing;
+      asio::post(executor, [self = shared_from_this()] {
+        if (self->timer) self->timer->cancel();
+      });
+    }
+    return !full();
   }
 
-  void Wake() {
-    if (timer) timer->cancel();
-    if (Overflown()) Cancel();
-  }
+  bool full() const { return bytes > limit_bytes; }
 
-  // On the strand: nothing more is wanted.
+  // On the strand, as all below: nothing more is wanted.
   void Abandon() {
     timer.reset();
     const std::lock_guard lock(mutex);
@@ -65,16 +77,44 @@ struct AnswerStream::Shared : std::enable_shared_from_this<Shared> {
     for (const AnswerId id : ids) service.Cancel(id);
   }
 
-  bool Overflown() {
+  // Whether there is something to wait for that `what` stands for; then Push tells when it has come.
+  bool Arm(Wakes what) {
     const std::lock_guard lock(mutex);
-    return overflown;
+    if (urgent || (what == Wakes::kAnything && !items.empty())) return false;
+    wakes = what;
+    return true;
+  }
+
+  void Disarm() {
+    const std::lock_guard lock(mutex);
+    wakes = Wakes::kNothing;
+  }
+
+  // May end early.
+  Task<> Wait(Clock::time_point until, Wakes what) {
+    if (Clock::now() >= until || !Arm(what)) co_return;
+    boost::system::error_code ignored;
+    timer->expires_at(until);
+    co_await timer->async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    Disarm();
+  }
+
+  bool empty() {
+    const std::lock_guard lock(mutex);
+    return items.empty();
   }
 
   std::vector<Item> TakeItems() {
-    const std::lock_guard lock(mutex);
-    notified = false;
+    std::unique_lock lock(mutex);
+    const bool was_full = full();
+    urgent = false;
     bytes = 0;
-    return std::exchange(items, {});
+    std::vector<Item> taken = std::exchange(items, {});
+    lock.unlock();
+    if (was_full) {
+      for (const AnswerId id : ids) service.Resume(id);
+    }
+    return taken;
   }
 
   // Of the strand.
@@ -87,17 +127,20 @@ struct AnswerStream::Shared : std::enable_shared_from_this<Shared> {
   asio::any_io_executor executor;  // empty: abandoned
   std::vector<Item> items;
   size_t bytes = 0;
-  bool notified = false;  // the strand has been told and has not looked yet
-  bool overflown = false;
+  bool urgent = false;            // an end, or little room for more
+  Wakes wakes = Wakes::kNothing;  // what the strand waits for
 };
 
 AnswerStream::AnswerStream(TextService& service, std::vector<AnswerRequest> requests, asio::any_io_executor executor,
-                           size_t limit_bytes)
-    : shared_(std::make_shared<Shared>(service, std::move(executor), limit_bytes)), open_(requests.size()) {
+                           const AnswerStreamOptions& options)
+    : shared_(std::make_shared<Shared>(service, std::move(executor), options.limit_bytes)),
+      open_(requests.size()),
+      pace_(options.pace) {
   std::vector<AnswerSubmission> submissions;
   for (size_t i = 0; i < requests.size(); ++i) {
-    submissions.push_back({.request = std::move(requests[i]),
-                           .sink = [shared = shared_, i](AnswerDelta delta) { shared->Push(i, std::move(delta)); }});
+    submissions.push_back({.request = std::move(requests[i]), .sink = [shared = shared_, i](AnswerDelta delta) {
+                             return shared->Push(i, std::move(delta));
+                           }});
   }
   std::optional<std::vector<AnswerId>> ids = service.Submit(std::move(submissions));
   if (!ids) {
@@ -113,15 +156,11 @@ AnswerStream::~AnswerStream() {
   if (open_ > 0) shared_->Cancel();
 }
 
-Task<std::vector<AnswerStream::Item>> AnswerStream::Next(std::chrono::steady_clock::time_point deadline) {
+Task<std::vector<AnswerStream::Item>> AnswerStream::Next(Clock::time_point deadline) {
+  co_await shared_->Wait(std::min(not_before_, deadline), Shared::Wakes::kUrgent);
+  while (shared_->empty() && Clock::now() < deadline) co_await shared_->Wait(deadline, Shared::Wakes::kAnything);
   std::vector<Item> items = shared_->TakeItems();
-  if (items.empty()) {
-    boost::system::error_code ignored;
-    shared_->timer->expires_at(deadline);
-    co_await shared_->timer->async_wait(asio::redirect_error(asio::use_awaitable, ignored));
-    items = shared_->TakeItems();
-  }
-  if (shared_->Overflown()) throw ApiError(503, "the reader is too slow: the answer was ended", "", "slow_reader");
+  if (!items.empty()) not_before_ = NextTick(Clock::now(), pace_);
   for (const Item& item : items) open_ -= item.delta.end.has_value();
   co_return items;
 }

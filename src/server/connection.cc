@@ -27,7 +27,7 @@ using boost::system::error_code;
 constexpr size_t kReadAhead = 64 << 10;
 constexpr size_t kWritePiece = 64 << 10;
 // What the system holds for a slow reader; left alone it grows to megabytes a connection.
-constexpr int kSendBuffer = 64 << 10;
+constexpr int kSendBuffer = 32 << 10;
 
 std::string FreshId() {
   thread_local std::mt19937_64 engine{std::random_device{}()};

@@ -133,9 +133,10 @@ void Metrics::Count(const RequestRecord& record) {
 
 std::string Metrics::Text(const TextServiceCounters& counters, int64_t live, int connections) const {
   Snapshot snapshot;
-  const int64_t running = counters.engine.running;
+  const int64_t running = counters.engine.running, paused = counters.engine.paused;
   snapshot.Gauge("lapidary_requests_running", "Answers being computed", running)
-      .Gauge("lapidary_requests_waiting", "Answers in the queue", std::max<int64_t>(0, live - running))
+      .Gauge("lapidary_requests_waiting", "Answers in the queue", std::max<int64_t>(0, live - running - paused))
+      .Gauge("lapidary_requests_paused", "Answers that wait for their readers", paused)
       .Gauge("lapidary_connections", "Open connections", connections)
       .Gauge("process_resident_memory_bytes", "Resident memory", ResidentBytes());
   AddEngine(counters.engine, snapshot);

@@ -153,15 +153,15 @@ class Server:
                 for line in text.decode().splitlines() if line and not line.startswith("#")}
 
     def busy(self):
-        """Answers running and waiting, and blocks they hold."""
+        """Answers running, waiting and paused, and blocks they hold."""
         m = self.metrics()
-        return (m["lapidary_requests_running"], m["lapidary_requests_waiting"],
+        return (m["lapidary_requests_running"], m["lapidary_requests_waiting"], m["lapidary_requests_paused"],
                 m['lapidary_kv_blocks_used{group="sliding"}'] + m['lapidary_kv_blocks_used{group="full"}'])
 
     def wait_until_idle(self):
         """Seconds until nothing runs, waits or holds a block."""
         start = time.monotonic()
-        wait_for(lambda: not any(self.busy()), lambda: f"still busy: running, waiting, blocks = {self.busy()}")
+        wait_for(lambda: not any(self.busy()), lambda: f"still busy: running, waiting, paused, blocks = {self.busy()}")
         return time.monotonic() - start
 
 

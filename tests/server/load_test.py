@@ -35,8 +35,9 @@ class Load(unittest.TestCase):
             wait_for(all_cancelled)
 
     def test_slow_readers_hold_up_nobody(self):
-        with Server("--stall-timeout", "1", "--log-level", "error") as server:
-            load.slow(server, readers=3)
+        with Server(*endless(), "--parallel", "2", "--stall-timeout", "1", "--log-level", "error") as server:
+            load.slow(server, readers=5)
+            self.assertEqual(server.metrics()["lapidary_answers_cancelled_total"], 5)
 
     def test_many_short_requests(self):
         with Server("--ctx", "512", "--log-level", "error") as server:

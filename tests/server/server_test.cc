@@ -171,18 +171,51 @@ TEST_F(ServerTest, AClientThatGoesAwayEndsItsAnswer) {
   EXPECT_EQ(service_->counters().cancelled, 10);
 }
 
-TEST_F(ServerTest, AReaderThatTakesNothingIsCutAndHoldsUpNobody) {
-  options_.limits.stream_buffer_bytes = 200;
+// More of them than answers that run at once: each is paused when the buffers on its way are full.
+TEST_F(ServerTest, ReadersThatTakeNothingHoldUpNobody) {
+  options_.limits.stream_buffer_bytes = 2000;
+  options_.limits.write_time = std::chrono::hours(1);
+  Start();
+  {
+    std::vector<std::unique_ptr<Client>> slow;
+    for (int i = 0; i < 3; ++i) {
+      slow.push_back(std::make_unique<Client>(server_->port()));
+      slow.back()->Post("/v1/completions",
+                        R"({"prompt": "alpha", "max_tokens": 90000, "stream": true, "logprobs": 20, "n": 2})");
+    }
+    WaitUntil([this] { return service_->counters().engine.paused == 6; });
+    EXPECT_EQ(service_->counters().engine.running, 0);
+    EXPECT_THAT(Ask("/v1/completions", R"({"prompt": "alpha", "max_tokens": 2})"), HasSubstr("aa"));
+    EXPECT_EQ(service_->counters().engine.paused, 6);
+  }
+  WaitUntilIdle();
+  EXPECT_EQ(service_->counters().cancelled, 6);
+}
+
+TEST_F(ServerTest, AReaderThatTakesNothingForTooLongIsCut) {
+  options_.limits.stream_buffer_bytes = 2000;
   options_.limits.write_time = std::chrono::milliseconds(300);
-  // Enough to fill the kernel's buffers.
-  backend_.on_step = [](const StepBatch&) { std::this_thread::sleep_for(std::chrono::microseconds(200)); };
   Start();
   const Client slow(server_->port());
-  std::string prompts;
-  for (int i = 0; i < 2; ++i) prompts += std::string(i ? "," : "") + R"("alpha")";
-  slow.Post("/v1/completions",
-            R"({"prompt": [)" + prompts + R"(], "max_tokens": 1900, "stream": true, "logprobs": 20, "n": 5})");
-  EXPECT_THAT(Ask("/v1/completions", R"({"prompt": "alpha", "max_tokens": 2})"), HasSubstr("aa"));
+  slow.Post("/v1/completions", R"({"prompt": "alpha", "max_tokens": 90000, "stream": true, "logprobs": 20})");
+  WaitUntil([this] { return service_->counters().cancelled == 1; });
+  WaitUntilIdle();
+}
+
+TEST_F(ServerTest, AReaderThatWasSlowGetsAllOfIt) {
+  options_.limits.stream_buffer_bytes = 2000;
+  options_.limits.write_time = std::chrono::hours(1);
+  Start();
+  const Client slow(server_->port());
+  slow.Post("/v1/completions", R"({"prompt": "alpha", "max_tokens": 1000, "stream": true, "logprobs": 20})");
+  WaitUntil([this] { return service_->counters().engine.paused == 1; });
+  const std::string all = slow.ReadAll();
+  EXPECT_THAT(all, HasSubstr("[DONE]"));
+  size_t tokens = 0;
+  for (size_t at = all.find("\"text\":\""); at != std::string::npos; at = all.find("\"text\":\"", at + 1)) {
+    tokens += all.find('"', at + 8) - (at + 8);
+  }
+  EXPECT_EQ(tokens, 1000u);
   WaitUntilIdle();
 }
 
