@@ -25,8 +25,10 @@ namespace lapidary {
 namespace {
 
 constexpr std::string_view kSeedPrefix = "model.language_model.";
-// Elements that one thread makes and writes at a time: 8 MB.
-constexpr int64_t kPieceElements = int64_t{1} << 22;
+// Bytes that one thread makes and writes at a time, cut at multiples of it in the file: whole huge pages, so that the
+// page cache can hold them as such. Decoding from a file written tensor by tensor is 4 % slower (ext4, Linux 6.18, two
+// cores of Zen 4 with 60 GB/s, 2026-12-01).
+constexpr int64_t kPieceBytes = int64_t{8} << 20;
 
 struct SynthTensor {
   std::string name;       // as stored
@@ -36,6 +38,10 @@ struct SynthTensor {
   int64_t elements = 0;
   int64_t first_byte = 0;  // in the body
 };
+
+int64_t EndByte(const SynthTensor& tensor) {
+  return tensor.first_byte + tensor.elements * static_cast<int64_t>(sizeof(BF16));
+}
 
 // Mean and amplitude of a tensor by the last part of its name. A standard deviation s of the uniform distribution means
 // an amplitude of s * sqrt(3).
@@ -85,13 +91,12 @@ std::vector<SynthTensor> StoredTensors(const Config& config) {
 std::string FileHead(const std::vector<SynthTensor>& tensors) {
   std::string header = R"({"__metadata__":{"format":"pt"})";
   for (const SynthTensor& tensor : tensors) {
-    const int64_t end = tensor.first_byte + tensor.elements * static_cast<int64_t>(sizeof(BF16));
     header += ',';
     header += Json(tensor.name).dump();
     header += R"(:{"dtype":"BF16","shape":)";
     header += Json(tensor.shape).dump();
     header += R"(,"data_offsets":)";
-    header += Json({tensor.first_byte, end}).dump();
+    header += Json({tensor.first_byte, EndByte(tensor)}).dump();
     header += '}';
   }
   header += '}';
@@ -166,28 +171,22 @@ class BodyWriter {
       : file_(file), body_offset_(body_offset), progress_(progress) {}
 
   void Write(const std::vector<SynthTensor>& tensors, int threads) {
-    for (const SynthTensor& tensor : tensors) {
-      total_bytes_ += static_cast<uint64_t>(tensor.elements) * sizeof(BF16);
-      for (int64_t first = 0; first < tensor.elements; first += kPieceElements) pieces_.push_back({&tensor, first});
-    }
+    tensors_ = tensors;
+    body_bytes_ = EndByte(tensors.back());
+    const auto total_bytes = static_cast<uint64_t>(body_bytes_);
     ThreadPool pool(threads);
     pool.Run([&](int thread) { Work(thread); });
     if (failure_) std::rethrow_exception(failure_);
-    if (progress_) progress_("synth", total_bytes_, total_bytes_);
+    if (progress_) progress_("synth", total_bytes, total_bytes);
   }
 
  private:
-  struct Piece {
-    const SynthTensor* tensor;
-    int64_t first;
-  };
-
   void Work(int thread) {
     try {
-      std::vector<BF16> buffer(kPieceElements);
-      for (size_t next = next_++; next < pieces_.size() && !stop_; next = next_++) {
-        WritePiece(pieces_[next], buffer);
-        if (thread == 0 && progress_) progress_("synth", done_bytes_, total_bytes_);
+      std::vector<BF16> buffer(kPieceBytes / sizeof(BF16));
+      for (int64_t next = next_++; next * kPieceBytes < body_offset_ + body_bytes_ && !stop_; next = next_++) {
+        WritePiece(next * kPieceBytes, buffer);
+        if (thread == 0 && progress_) progress_("synth", done_bytes_, static_cast<uint64_t>(body_bytes_));
       }
     } catch (...) {
       stop_ = true;
@@ -196,22 +195,32 @@ class BodyWriter {
     }
   }
 
-  void WritePiece(const Piece& piece, std::vector<BF16>& buffer) {
-    const SynthTensor& tensor = *piece.tensor;
-    const auto count = static_cast<size_t>(std::min(kPieceElements, tensor.elements - piece.first));
-    SynthFill(tensor.seed_name, tensor.mean, tensor.amp, piece.first, std::span(buffer).first(count));
-    const int64_t offset = tensor.first_byte + piece.first * static_cast<int64_t>(sizeof(BF16));
-    file_.Write(buffer.data(), count * sizeof(BF16), body_offset_ + offset);
-    done_bytes_ += count * sizeof(BF16);
+  // The body's part of the piece of the file from `file_byte`.
+  void WritePiece(int64_t file_byte, std::vector<BF16>& buffer) {
+    const int64_t begin = std::max<int64_t>(0, file_byte - body_offset_);
+    const int64_t end = std::min(body_bytes_, file_byte + kPieceBytes - body_offset_);
+    const auto after =
+        std::upper_bound(tensors_.begin(), tensors_.end(), begin,
+                         [](int64_t byte, const SynthTensor& tensor) { return byte < tensor.first_byte; });
+    for (auto tensor = after - 1; tensor != tensors_.end() && tensor->first_byte < end; ++tensor) {
+      const int64_t from = std::max(begin, tensor->first_byte), to = std::min(end, EndByte(*tensor));
+      SynthFill(tensor->seed_name, tensor->mean, tensor->amp, Elements(from - tensor->first_byte),
+                std::span(buffer).subspan(static_cast<size_t>(Elements(from - begin)),
+                                          static_cast<size_t>(Elements(to - from))));
+    }
+    file_.Write(buffer.data(), static_cast<size_t>(end - begin), body_offset_ + begin);
+    done_bytes_ += static_cast<uint64_t>(end - begin);
   }
+
+  static int64_t Elements(int64_t bytes) { return bytes / static_cast<int64_t>(sizeof(BF16)); }
 
   const PendingFile& file_;
   const int64_t body_offset_;
   const ProgressFn& progress_;
-  std::vector<Piece> pieces_;
-  uint64_t total_bytes_ = 0;
+  std::span<const SynthTensor> tensors_;  // in the order of the body
+  int64_t body_bytes_ = 0;
   std::atomic<uint64_t> done_bytes_ = 0;
-  std::atomic<size_t> next_ = 0;
+  std::atomic<int64_t> next_ = 0;
   std::atomic<bool> stop_ = false;
   std::mutex mutex_;
   std::exception_ptr failure_;
@@ -269,7 +278,7 @@ void WriteSynthCheckpoint(const std::string& config_json, const std::string& fol
                           const ProgressFn& progress) {
   const std::vector<SynthTensor> tensors = StoredTensors(ParseConfig(config_json, "config.json"));
   const std::string head = FileHead(tensors);
-  const int64_t body_bytes = tensors.back().first_byte + tensors.back().elements * static_cast<int64_t>(sizeof(BF16));
+  const int64_t body_bytes = EndByte(tensors.back());
   const int64_t size_bytes = static_cast<int64_t>(head.size()) + body_bytes;
   const std::filesystem::path base(folder), model = base / "model.safetensors", config = base / "config.json";
   std::error_code failed;
