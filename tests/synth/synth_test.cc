@@ -3,13 +3,16 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/mapped_file.h"
 #include "checkpoint/tensor_index.h"
 #include "model/model_plan.h"
@@ -88,6 +91,32 @@ TEST_F(SynthTest, WritesTheFileOfTheReferenceByteForByte) {
     EXPECT_TRUE(ReadFile(File("model.safetensors")) == ReadFile(Mini(name) + "/model.safetensors")) << name;
     EXPECT_EQ(ReadFile(File("config.json")), ReadFile(Mini(name) + "/config.json"));
   }
+}
+
+// A table of 24 MB, written in pieces that end inside it and inside its neighbours.
+TEST_F(SynthTest, PiecesOfALargeFileJoin) {
+  Json config = Json::parse(ReadFile(Mini("dense-mini") + "/config.json"));
+  Json& text = config.contains("text_config") ? config["text_config"] : config;
+  text["vocab_size"] = 196608;
+  WriteSynthCheckpoint(config.dump(), folder(), 2, nullptr);
+  const TensorIndex made = TensorIndex::Open(folder()), golden = TensorIndex::Open(Mini("dense-mini"));
+  size_t same = 0;
+  for (const StoredTensor& wanted : golden.tensors()) {
+    const StoredTensor* found = made.Find(wanted.name);
+    ASSERT_NE(found, nullptr) << wanted.name;
+    ASSERT_GE(found->bytes.size(), wanted.bytes.size()) << wanted.name;
+    EXPECT_EQ(std::memcmp(found->bytes.data(), wanted.bytes.data(), wanted.bytes.size()), 0) << wanted.name;
+    same += found->bytes.size() == wanted.bytes.size();
+  }
+  EXPECT_EQ(same + 1, golden.tensors().size());
+  const StoredTensor* table = made.Find("model.embed_tokens.weight");
+  ASSERT_NE(table, nullptr);
+  std::vector<BF16> wanted(table->bytes.size() / sizeof(BF16));
+  ASSERT_GT(table->bytes.size(), size_t{20} << 20);
+  const double hidden = text["hidden_size"].get<double>();
+  SynthFill("model.language_model.embed_tokens.weight", 0.0f, static_cast<float>(std::sqrt(3.0) / std::sqrt(hidden)), 0,
+            wanted);
+  EXPECT_EQ(std::memcmp(table->bytes.data(), wanted.data(), table->bytes.size()), 0);
 }
 
 TEST_F(SynthTest, ThreadCountsGiveTheSameFile) {
