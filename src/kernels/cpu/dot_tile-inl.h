@@ -163,10 +163,10 @@ struct TileArgs {
   size_t out_step = 1;
 };
 
-// Bytes of weights that are requested ahead, where prefetching: a few lines for the first-level cache, which can wait
+// Bytes of weights that are requested ahead, where prefetching: some lines for the first-level cache, which can wait
 // for no more than 24 at once, and many for the second-level one, where the latency of memory is spent. Zen 4,
 // 2026-11-30, four rows: 30 GB/s without, 36 with 1,024 bytes to the first alone, 44 with both.
-constexpr size_t kNearBytes = 512, kFarBytes = 4096;
+constexpr size_t kNearBytes = 1024, kFarBytes = 4096;
 
 // out[m][n] = (or +=, when `add`) the sum over columns [begin, end) for MR rows and NR outputs.
 template <class Load, bool kPrefetch, int MR, int NR>
@@ -196,9 +196,13 @@ HWY_INLINE void DotTile(const TileArgs<typename Load::T>& args, size_t begin, si
   };
   // Small tiles have registers for both halves: they load the weights, which come from memory, only once.
   const auto both_halves = [&](const float* HWY_RESTRICT x, const T* HWY_RESTRICT w, size_t w_stride) HWY_ATTR {
-    const VF a0 = InRegister(hn::LoadU(df, x)), b0 = InRegister(hn::LoadU(df, x + kLanes));
-    const VF a1 = MR > 1 ? InRegister(hn::LoadU(df, x + args.x_stride)) : a0;
-    const VF b1 = MR > 1 ? InRegister(hn::LoadU(df, x + args.x_stride + kLanes)) : b0;
+    // A single row is better off with x as memory operands: on 4 streams of 2,048 columns and more 61 GB/s of 62, else
+    // 52 (Zen 4, GCC 12, 2026-12-01).
+    const auto load = [&](const float* at)
+                          HWY_ATTR { return MR > 1 ? InRegister(hn::LoadU(df, at)) : hn::LoadU(df, at); };
+    const VF a0 = load(x), b0 = load(x + kLanes);
+    const VF a1 = MR > 1 ? load(x + args.x_stride) : a0;
+    const VF b1 = MR > 1 ? load(x + args.x_stride + kLanes) : b0;
     HWY_UNROLL(8)
     for (int n = 0; n < NR; ++n) {
       VF first, second;

@@ -28,6 +28,11 @@ struct StreamPart {
   size_t i_begin = 0, i_end = 0;
 };
 
+// Linear streams of weights that a thread reads at once in a product of few rows. Zen 4, 2 threads, 2026-12-01, GB/s of
+// 62 for 1 row of 1,536 / 12,288 columns: 3 streams 61 / 61, 4 63 / 61, 6 53 / 56, 8 51 / 55; for 4 rows: 4 51 / 48,
+// 5 50 / 50, 6 47 / 46.
+constexpr int kStreams = 4;
+
 }  // namespace lapidary::cpu
 #endif
 
@@ -38,12 +43,6 @@ namespace HWY_NAMESPACE {
 // Beyond, this many rows are taken together, columns outermost: a block of their activations (512 KB at most) stays in
 // the second-level cache. Zen 4, 2026-11-30: 128 beats 256 by 3 % (AVX2: 7 %) and 64 by 2 %.
 constexpr size_t kRowBlock = 128;
-// One row of few columns keeps up with memory on fewer streams, which prefetchers follow better by themselves; with
-// more columns the activations come from the second-level cache and have to serve more weights each. Zen 4, 2026-11-30,
-// of 55 GB/s: K = 1536 on 3 streams 57, on 6 with software prefetch 52; K = 12288 44 and 51.
-constexpr int kFewStreams = 3;
-constexpr size_t kFewStreamsColumns = 2048;
-
 size_t PackedStride(int64_t cols) { return PackedColumns(static_cast<size_t>(cols)); }
 size_t Grain() { return kTileOutputs; }
 
@@ -58,39 +57,29 @@ void PackRows(DType dtype, const float* x, size_t row_begin, size_t row_end, siz
   }
 }
 
-// Products of up to kFewRows rows run at the speed of memory. A thread's share of the outputs is cut into runs of rows
-// that lie together, and a tile takes one row of each: tile i is rows i of all runs. So the thread reads that many
-// linear streams, which is what hardware prefetchers follow best; rows side by side, two in a page, confuse them.
+// Products of up to kFewRows rows run at the speed of memory. A thread's share of the outputs is cut into kStreams runs
+// of rows that lie together, and a tile takes one row of each: tile i is rows i of all runs. So the thread reads that
+// many linear streams, which is what hardware prefetchers follow best; rows side by side, two in a page, confuse them.
 // Measured 2026-11-30, 2 cores of Zen 4 with 55 GB/s, K = 1536: neighbouring rows 36 GB/s (32 with software prefetch),
 // separate runs 50.
-struct Streams {
-  size_t count;  // runs
-  size_t run;    // rows of each
-};
-
-Streams StreamsOf(size_t rows, size_t k, size_t outputs) {
-  const size_t count = rows == 1 && k <= kFewStreamsColumns ? kFewStreams : kTileOutputs;
-  const size_t run = outputs / count;
+//
+// Rows of each run: how many tiles there are.
+size_t RunOf(size_t outputs) {
+  const size_t run = outputs / kStreams;
   // A large even distance would put all streams on the same memory banks and cache sets.
-  return {count, run > 64 && run % 2 == 0 ? run - 1 : run};
+  return run > 64 && run % 2 == 0 ? run - 1 : run;
 }
 
-// Of `outputs` outputs: how many tiles, and how many rows of weights each reads.
-std::pair<size_t, size_t> TilesOf(size_t rows, size_t k, size_t outputs) {
-  const Streams streams = StreamsOf(rows, k, outputs);
-  return {streams.run, streams.count};
-}
-
-// One row of each of NR runs at a time. kRows: `rows` where it makes one tile, else 0.
-template <class Load, bool kPrefetch, int kRows, int NR>
+// One row of each run at a time. kRows: `rows` where it makes one tile, else 0.
+template <class Load, int kRows>
 HWY_NOINLINE void StreamTiles(TileArgs<typename Load::T> args, size_t rows, size_t k, size_t tiles) {
   const size_t block = DotBlockSize(k);
   for (size_t i = 0; i < tiles; ++i) {
     for (size_t begin = 0; begin < k; begin += block) {
       if constexpr (kRows > 0) {
-        DotTile<Load, kPrefetch, kRows, NR>(args, begin, std::min(k, begin + block), begin > 0);
+        DotTile<Load, true, kRows, kStreams>(args, begin, std::min(k, begin + block), begin > 0);
       } else {
-        RowTiles<Load, kPrefetch, NR>(args, rows, begin, std::min(k, begin + block), begin > 0);
+        RowTiles<Load, true, kStreams>(args, rows, begin, std::min(k, begin + block), begin > 0);
       }
     }
     args.w += k;
@@ -111,8 +100,7 @@ void RestTiles(TileArgs<typename Load::T> args, size_t rows, size_t k, size_t ou
       args.out += NR;
     }
   };
-  tiles(std::integral_constant<int, kTileOutputs>());
-  tiles(std::integral_constant<int, kFewStreams>());
+  tiles(std::integral_constant<int, kStreams>());
   tiles(std::integral_constant<int, 1>());
 }
 
@@ -164,27 +152,26 @@ void FewRowsPart(const float* packed, size_t rows, const MatmulTarget& target, c
   WithLoad(target.weight.dtype, [&](auto load) {
     using Load = decltype(load);
     const size_t k = static_cast<size_t>(target.weight.cols), outputs = part.n_end - part.n_begin;
-    const Streams streams = StreamsOf(rows, k, outputs);
-    TileArgs<typename Load::T> args = Tiles<Load>(packed, target, part.n_begin);
+    const size_t run = RunOf(outputs);
     if (part.rest) {
-      const size_t done = streams.count * streams.run;
+      const size_t done = kStreams * run;
       return RestTiles<Load>(Tiles<Load>(packed, target, part.n_begin + done), rows, k, outputs - done);
     }
+    TileArgs<typename Load::T> args = Tiles<Load>(packed, target, part.n_begin);
     args.w += part.i_begin * k;
     args.out += part.i_begin;
-    args.w_stride = streams.run * k;
-    args.out_step = streams.run;
+    args.w_stride = run * k;
+    args.out_step = run;
     const size_t tiles = part.i_end - part.i_begin;
-    if (streams.count == kFewStreams) return StreamTiles<Load, false, 1, kFewStreams>(args, rows, k, tiles);
     switch (rows) {
       case 1:
-        return StreamTiles<Load, true, 1, kTileOutputs>(args, rows, k, tiles);
+        return StreamTiles<Load, 1>(args, rows, k, tiles);
       case 2:
-        return StreamTiles<Load, true, 2, kTileOutputs>(args, rows, k, tiles);
+        return StreamTiles<Load, 2>(args, rows, k, tiles);
       case kTileRows:
-        return StreamTiles<Load, true, kTileRows, kTileOutputs>(args, rows, k, tiles);
+        return StreamTiles<Load, kTileRows>(args, rows, k, tiles);
       default:
-        return StreamTiles<Load, true, 0, kTileOutputs>(args, rows, k, tiles);
+        return StreamTiles<Load, 0>(args, rows, k, tiles);
     }
   });
 }
@@ -199,7 +186,7 @@ namespace lapidary::cpu {
 HWY_EXPORT(PackedStride);
 HWY_EXPORT(Grain);
 HWY_EXPORT(PackRows);
-HWY_EXPORT(TilesOf);
+HWY_EXPORT(RunOf);
 HWY_EXPORT(ManyRowsPart);
 HWY_EXPORT(FewRowsPart);
 
@@ -225,20 +212,18 @@ void FewRows(ThreadPool& pool, int threads, MatmulScratch& scratch, const float*
   const auto outputs = HWY_DYNAMIC_DISPATCH(FewRowsPart);
   const size_t grain = HWY_DYNAMIC_DISPATCH(Grain)(), count = static_cast<size_t>(threads);
   const size_t k = static_cast<size_t>(targets[0].weight.cols);
-  const size_t row_bytes = k * SizeOf(targets[0].weight.dtype);
   const auto share = [&](size_t target, size_t owner) {
     return ThreadPool::Part(static_cast<size_t>(targets[target].weight.rows), grain, static_cast<int>(owner), threads);
   };
   SharedRange* tiles = scratch.Ranges(targets.size() * count);
-  uint32_t least = 1;
   for (size_t t = 0; t < targets.size(); ++t) {
     for (size_t owner = 0; owner < count; ++owner) {
       const auto [begin, end] = share(t, owner);
-      const auto [tile_count, tile_rows] = HWY_DYNAMIC_DISPATCH(TilesOf)(rows, k, end - begin);
-      tiles[t * count + owner].Reset(static_cast<uint32_t>(tile_count));
-      least = static_cast<uint32_t>(kTakeBytes / std::max<size_t>(1, tile_rows * row_bytes) + 1);
+      tiles[t * count + owner].Reset(static_cast<uint32_t>(HWY_DYNAMIC_DISPATCH(RunOf)(end - begin)));
     }
   }
+  const size_t tile_bytes = kStreams * k * SizeOf(targets[0].weight.dtype);
+  const auto least = static_cast<uint32_t>(kTakeBytes / std::max<size_t>(1, tile_bytes) + 1);
   OnThreads(pool, threads, [&](int thread) {
     for (size_t hop = 0; hop < count; ++hop) {
       const size_t owner = (static_cast<size_t>(thread) + hop) % count;
