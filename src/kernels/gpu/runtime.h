@@ -137,6 +137,9 @@ struct LaunchShape {
   size_t shared_bytes = 0;  // of DynamicShared()
   bool dependent = false;   // may start before the stream's previous kernel ends: see device/dependent_launch.h
   unsigned cluster = 1;     // blocks in x that run together: see device/cluster.h
+  // Blocks wait for each other (device/cells.h): all must fit the device at once, so the grid is at most one block for
+  // each multiprocessor.
+  bool resident = false;
 };
 
 namespace internal {

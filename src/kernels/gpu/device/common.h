@@ -65,10 +65,23 @@ __device__ __forceinline__ uint4 LoadGlobal16(const void* global) {
 #endif
 }
 
+// Brings the bytes around an address of global memory into the second-level cache.
+__device__ __forceinline__ void PrefetchL2([[maybe_unused]] const void* global) {
+#if !defined(LAPIDARY_GPU_EMULATION)
+  asm volatile("prefetch.global.L2 [%0];" : : "l"(__cvta_generic_to_global(global)));
+#endif
+}
+
 // Hides where the value comes from, so that what is made of it in a loop is made there, and not before and kept.
 __device__ __forceinline__ void Opaque([[maybe_unused]] float& value) {
 #if !defined(LAPIDARY_GPU_EMULATION)
   asm volatile("" : "+f"(value));
+#endif
+}
+
+__device__ __forceinline__ void Opaque([[maybe_unused]] int& value) {
+#if !defined(LAPIDARY_GPU_EMULATION)
+  asm volatile("" : "+r"(value));
 #endif
 }
 
@@ -85,6 +98,13 @@ __device__ __forceinline__ int32_t AtomicAdd(int32_t* address, int32_t value) {
   return emulation::FetchAdd(address, value);
 #else
   return atomicAdd(address, value);
+#endif
+}
+__device__ __forceinline__ uint32_t AtomicMax(uint32_t* address, uint32_t value) {
+#if defined(LAPIDARY_GPU_EMULATION)
+  return emulation::FetchMax(address, value);
+#else
+  return atomicMax(address, value);
 #endif
 }
 __device__ __forceinline__ uint64_t AtomicMax64(uint64_t* address, uint64_t value) {

@@ -10,6 +10,9 @@
 namespace lapidary::gpu::emulation {
 namespace {
 
+// So that a wait for ever is given up after seconds.
+constexpr int64_t kCyclesOfSpin = 256;
+
 [[noreturn]] void Refuse(const std::string& message) { Throw(ErrorKind::kDevice, message); }
 
 // Waits until `expected` threads have come.
@@ -89,7 +92,7 @@ void* StaticShared(const void* key, size_t bytes) {
   const size_t known = grid.layout.variables().size();
   const size_t offset = grid.layout.Place(key, bytes);
   if (grid.layout.variables().size() > known) {
-    for (unsigned rank = 0; rank < grid.shape.cluster; ++rank) {
+    for (unsigned rank = 0; rank < grid.together; ++rank) {
       grid.blocks[rank]->shared.AddVariable(grid.layout.variables().back());
     }
   }
@@ -100,6 +103,12 @@ void CheckAligned16(const char* what, const void* address) {
   const auto value = reinterpret_cast<uintptr_t>(address);
   if (value % 16 != 0)
     Refuse(std::string(what) + ": an address is " + std::to_string(value % 16) + " beyond a multiple of 16");
+}
+
+int64_t Spin() {
+  Grid& grid = ThisGrid();
+  grid.Yield();
+  return ++grid.spins * kCyclesOfSpin;
 }
 
 void SyncThreads() {

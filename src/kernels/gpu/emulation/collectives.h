@@ -32,6 +32,9 @@ void* StaticShared(const void* key, size_t bytes);
 
 void CheckAligned16(const char* what, const void* address);
 
+// Lets the other threads go on; a clock that rises with each call.
+int64_t Spin();
+
 void SyncThreads();
 void NamedBarrier(int id, int threads, bool wait);
 

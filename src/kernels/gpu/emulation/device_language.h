@@ -17,6 +17,7 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define __align__(bytes) alignas(bytes)
 // A plain __shared__ variable outlives its block: neither poisoned nor counted, nor one for each block of a cluster.
 #define __shared__ static thread_local

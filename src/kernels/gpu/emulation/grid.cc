@@ -14,6 +14,7 @@ namespace {
 
 constexpr unsigned kMaxThreads = 1024;
 constexpr unsigned kMaxCluster = 8;
+constexpr unsigned kMaxResident = 256;
 
 std::string ToString(const Index3& index) {
   std::string text(1, '(');
@@ -34,6 +35,10 @@ void CheckShape(const LaunchShape& shape) {
   if (shape.cluster == 0 || shape.cluster > kMaxCluster || shape.grid_x % shape.cluster != 0) {
     refuse("clusters of " + std::to_string(shape.cluster) + " blocks, wanted 1 to " + std::to_string(kMaxCluster) +
            " that divide the grid's " + std::to_string(shape.grid_x));
+  }
+  if (shape.resident && (shape.cluster != 1 || shape.grid_x > kMaxResident || shape.grid_y != 1 || shape.grid_z != 1)) {
+    refuse("a resident grid " + ToString({shape.grid_x, shape.grid_y, shape.grid_z}) + ", wanted at most " +
+           std::to_string(kMaxResident) + " blocks in x and no clusters");
   }
 }
 
@@ -56,7 +61,7 @@ void Grid::Run(const char* name, const std::function<void()>& thread, const Laun
   }
   for (unsigned z = 0; z < shape.grid_z; ++z) {
     for (unsigned y = 0; y < shape.grid_y; ++y) {
-      for (unsigned x = 0; x < shape.grid_x; x += shape.cluster) RunCluster({x, y, z});
+      for (unsigned x = 0; x < shape.grid_x; x += together) RunTogether({x, y, z});
     }
   }
   if (shape.dependent && !waited_for_earlier) {
@@ -76,9 +81,10 @@ void Grid::Begin(const char* name, const std::function<void()>& thread, const La
   current_indices.grid_size = &grid_size;
   layout.Reset(shape.shared_bytes);
   waited_for_earlier = false;
-  while (blocks.size() < shape.cluster) blocks.push_back(std::make_unique<Block>());
+  together = shape.resident ? shape.grid_x : shape.cluster;
+  while (blocks.size() < together) blocks.push_back(std::make_unique<Block>());
   const size_t warps = (shape.block + 31) / 32;
-  for (unsigned rank = 0; rank < shape.cluster; ++rank) {
+  for (unsigned rank = 0; rank < together; ++rank) {
     Block& block = *blocks[rank];
     block.threads.resize(shape.block);
     while (block.warps.size() < warps) block.warps.push_back(std::make_unique<Warp>());
@@ -108,20 +114,19 @@ void Grid::BeginBlock(Block& block, unsigned rank, Index3 index) {
   block.mbarrier_waiters.clear();
 }
 
-void Grid::RunCluster(Index3 first) {
-  for (unsigned rank = 0; rank < shape.cluster; ++rank)
-    BeginBlock(*blocks[rank], rank, {first.x + rank, first.y, first.z});
+void Grid::RunTogether(Index3 first) {
+  for (unsigned rank = 0; rank < together; ++rank) BeginBlock(*blocks[rank], rank, {first.x + rank, first.y, first.z});
   cluster_barrier = Barrier();
   ready.Clear();
   next_block_ = next_thread_ = 0;
-  live_threads_ = size_t{shape.block} * shape.cluster;
+  live_threads_ = size_t{shape.block} * together;
   stopping_ = false;
   running_ = &host_;
   SwitchTo(IdleWorker());
   if (stopping_) Unwind();
   current = nullptr;
   if (stopping_) Throw(ErrorKind::kDevice, error_);
-  for (unsigned rank = 0; rank < shape.cluster; ++rank) EndBlock(*blocks[rank]);
+  for (unsigned rank = 0; rank < together; ++rank) EndBlock(*blocks[rank]);
 }
 
 void Grid::EndBlock(Block& block) {
@@ -161,7 +166,9 @@ void Grid::RunNextUnbegun(Fiber* fiber) {
 void Grid::Work() {
   Fiber* self = running_;
   for (;;) {
-    if (!stopping_ && !ready.empty()) {
+    // In a resident grid threads that are ready may spin until others have begun.
+    const bool begin_first = shape.resident && HasUnbegun();
+    if (!stopping_ && !ready.empty() && !begin_first) {
       idle_.push_back(self);
       SwitchTo(ready.Pop()->fiber);
     } else if (!stopping_ && HasUnbegun()) {
@@ -185,6 +192,24 @@ void Grid::Wait(const char* waits_for) {
     Stop(DescribeDeadlock());
     SwitchTo(&host_);
   }
+  SetCurrent(thread);
+  thread->waits_for = nullptr;
+  if (stopping_) throw Abandoned();
+}
+
+void Grid::Yield() {
+  Thread* thread = current;
+  Fiber* next = nullptr;
+  if (HasUnbegun()) {
+    next = IdleWorker();
+  } else if (!ready.empty()) {
+    next = ready.Pop()->fiber;
+  } else {
+    return;
+  }
+  thread->waits_for = "a spin";
+  ready.Push(thread);
+  SwitchTo(next);
   SetCurrent(thread);
   thread->waits_for = nullptr;
   if (stopping_) throw Abandoned();
@@ -218,7 +243,7 @@ void Grid::Stop(const std::string& message) {
 }
 
 void Grid::Unwind() {
-  for (unsigned rank = 0; rank < shape.cluster; ++rank) {
+  for (unsigned rank = 0; rank < together; ++rank) {
     for (Thread& thread : blocks[rank]->threads) {
       if (thread.fiber != nullptr) SwitchTo(thread.fiber);
     }
@@ -230,7 +255,7 @@ std::string Grid::Place(const Block& block) const { return std::string(what) + "
 std::string Grid::DescribeDeadlock() const {
   std::map<std::string, size_t> counts;
   size_t ended = 0;
-  for (unsigned rank = 0; rank < shape.cluster; ++rank) {
+  for (unsigned rank = 0; rank < together; ++rank) {
     for (const Thread& thread : blocks[rank]->threads) {
       if (thread.fiber == nullptr) {
         ++ended;

@@ -111,21 +111,25 @@ class Grid {
   Index3 block_size, grid_size;
   SharedLayout layout;
   Thread* current = nullptr;
-  std::vector<std::unique_ptr<Block>> blocks;  // the first shape.cluster of them run together
+  std::vector<std::unique_ptr<Block>> blocks;  // the first `together` of them run together
   ThreadList ready;
   Barrier cluster_barrier;
   bool waited_for_earlier = false;
+  unsigned together = 1;  // blocks of a cluster, or all of a resident grid
 
   void Run(const char* name, const std::function<void()>& thread, const LaunchShape& launch_shape);
   // The current thread waits: others go on. Returns when something has put the thread on the ready list.
   void Wait(const char* waits_for);
+  // Others go on that can, before the current thread does.
+  void Yield();
+  int64_t spins = 0;
 
  private:
   void Begin(const char* name, const std::function<void()>& thread, const LaunchShape& launch_shape);
-  void RunCluster(Index3 first);
+  void RunTogether(Index3 first);
   void BeginBlock(Block& block, unsigned rank, Index3 index);
   void EndBlock(Block& block);
-  bool HasUnbegun() const { return next_block_ < shape.cluster; }
+  bool HasUnbegun() const { return next_block_ < together; }
   void RunNextUnbegun(Fiber* fiber);
   void Work();  // never returns
   static void WorkerEntry(void* grid) { static_cast<Grid*>(grid)->Work(); }

@@ -2,6 +2,7 @@
 
 #include "kernels/gpu/device/async_copy.h"
 #include "kernels/gpu/device/bf16.h"
+#include "kernels/gpu/device/cells.h"
 #include "kernels/gpu/device/cluster.h"
 #include "kernels/gpu/device/dependent_launch.h"
 #include "kernels/gpu/device/mma.h"
@@ -199,6 +200,35 @@ __global__ void ClusterKernel(uint32_t* out) {
   ClusterSync();
 }
 
+// Three rounds: each block publishes 64 values and awaits those of all, the second warp in fours.
+__global__ void ExchangeKernel(float* cells, float* out, uint32_t* stuck, bool publish_all) {
+  const int thread = static_cast<int>(threadIdx.x), block = static_cast<int>(blockIdx.x);
+  const int blocks = static_cast<int>(gridDim.x);
+  DependentsMayStart();
+  WaitForEarlierKernels();
+  Patience patience{stuck};
+  float value = static_cast<float>(block * 64 + thread);
+  for (int round = 0; round < 3; ++round, cells += blocks * 64) {
+    patience.where = static_cast<uint32_t>(round + 1);
+    if (publish_all || round < 2 || block > 0) {
+      if (thread % 4 == 0 && thread >= 32) {
+        Publish4(cells + block * 64 + thread, make_float4(value, value + 1.0f, value + 2.0f, value + 3.0f));
+      } else if (thread < 32) {
+        Publish(cells + block * 64 + thread, value);
+      }
+    }
+    float sum = 0.0f;
+    for (int other = 0; other < blocks; ++other) {
+      const float* const from[1] = {cells + other * 64 + thread / 4 * 4};
+      Cells4 four[1];
+      AwaitCells4(from, patience, four);
+      sum += __uint_as_float(four[0].v[thread % 4]);
+    }
+    value = static_cast<float>(thread);  // of the next round, known without the sums
+    out[(round * blocks + block) * 64 + thread] = sum;
+  }
+}
+
 }  // namespace
 
 void RunWarp(gpuStream stream, const float* values, WarpResults* out, unsigned threads) {
@@ -239,6 +269,12 @@ void RunAdd(gpuStream stream, const float* x, float y, float* out, int count) {
 }
 void RunCluster(gpuStream stream, uint32_t* out, unsigned clusters) {
   Launch("RunCluster", ClusterKernel, {.grid_x = clusters * 4, .block = 32, .cluster = 4}, stream, out);
+}
+
+void RunExchange(gpuStream stream, float* cells, float* out, uint32_t* stuck, int blocks, bool publish_all) {
+  Launch("RunExchange", ExchangeKernel,
+         {.grid_x = static_cast<unsigned>(blocks), .block = 64, .dependent = true, .resident = true}, stream, cells,
+         out, stuck, publish_all);
 }
 
 }  // namespace lapidary::gpu::testing

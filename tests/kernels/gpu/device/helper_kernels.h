@@ -50,5 +50,9 @@ void RunLoad(gpuStream stream, const void* values, void* out);
 void RunAdd(gpuStream stream, const float* x, float y, float* out, int count);
 // out [clusters * 4, 32]: what the next block of the cluster had: 100 * block + thread.
 void RunCluster(gpuStream stream, uint32_t* out, unsigned clusters);
+// Three rounds in which `blocks` blocks hand each other 64 values each, through cells [3, blocks, 64]; out [3, blocks,
+// 64]: for each block and thread the sum over the blocks. Without publish_all block 0 publishes nothing in the last
+// one.
+void RunExchange(gpuStream stream, float* cells, float* out, uint32_t* stuck, int blocks, bool publish_all);
 
 }  // namespace lapidary::gpu::testing
