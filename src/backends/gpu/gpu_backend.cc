@@ -167,7 +167,10 @@ void GpuBackend::RunFew(const StepBatch& batch, const StepOutput& output) {
     CopyToHost(logits, pass.logits(), batch.ids.size() * vocab * sizeof(float), stream);
   }
   Synchronize(stream);
-  if (const int32_t place = results[kFewRows]; place != 0) {
+  if (const auto stuck = static_cast<uint32_t>(results[DecodePass::kStuck]); stuck != 0) {
+    Throw(ErrorKind::kDevice, "the GPU's blocks waited too long for each other, in " + NameOfStuck(stuck));
+  }
+  if (const int32_t place = results[DecodePass::kBadPlace]; place != 0) {
     Throw(ErrorKind::kDevice,
           NameOfPlace(place) + ": found a value that is not finite, wanted finite numbers; the weights may be damaged");
   }
