@@ -109,7 +109,8 @@ TEST_P(MatmulBatchTest, GatesTheSecondHalfByTheFirst) {
 INSTANTIATE_TEST_SUITE_P(, MatmulBatchTest,
                          ::testing::Values(Case{9, 64, 128, 1, 1}, Case{16, 80, 1000, 3, 3}, Case{17, 144, 64, 1, 1},
                                            Case{32, 48, 520, 3, 4}, Case{33, 96, 456, 1, 2}, Case{64, 80, 72, 3, 1},
-                                           Case{65, 272, 200, 1, 2}, Case{130, 32, 392, 3, 2}, Case{16, 16, 96, 3, 1}, Case{9, 320, 96, 3, 1}, Case{16, 96, 160, 3, 1}));
+                                           Case{65, 272, 200, 1, 2}, Case{130, 32, 392, 3, 2}, Case{16, 16, 96, 3, 1},
+                                           Case{9, 320, 96, 3, 1}, Case{16, 96, 160, 3, 1}));
 
 TEST(MatmulBatchSplits, FillTheDeviceButNoPartIsShort) {
   EXPECT_EQ(MatmulBatchSplits(24576, 1536, 132), 1);
