@@ -23,8 +23,8 @@ struct Options {
   bool json = false;
 };
 
-// What the machine can do, measured after a first step and behind each test: a shared machine may change in between, so
-// the medians count.
+// What the machine can do, measured after a first step and behind each repetition: a shared machine may change in
+// between, so the medians count, of both.
 class Machine {
  public:
   explicit Machine(Backend& backend) : backend_(backend) {}

@@ -77,13 +77,13 @@ class Bench {
       const auto start = std::chrono::steady_clock::now();
       test(run.tokens);
       seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      if (measure_) measure_();
     }
     const DirectRunner::Work work = runner_.TakeWork();
     run.steps = work.steps;
     run.flops = work.flops;
     std::sort(seconds.begin(), seconds.end());
     const size_t middle = seconds.size() / 2;
-    if (measure_) measure_();
     run.seconds = seconds.size() % 2 ? seconds[middle] : (seconds[middle - 1] + seconds[middle]) / 2;
     return run;
   }

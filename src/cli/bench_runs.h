@@ -35,7 +35,7 @@ struct BenchRun {
 void CheckBenchPlan(const BenchPlan& plan, const Config& config, int64_t ctx);
 
 // Runs every test on its own K/V, which this call allocates. Token ids are arbitrary but always the same. Calls
-// `measure` (may be empty) once the model has taken a first step, and behind every test.
+// `measure` (may be empty) once the model has taken a first step, and behind every repetition.
 std::vector<BenchRun> RunBenchPlan(const BenchPlan& plan, Backend& backend, const ProgressFn& progress,
                                    const std::function<void()>& measure);
 

@@ -13,7 +13,7 @@ namespace {
 
 TEST(BenchCommand, JsonHasEveryFieldOfTheContract) {
   const ProgramResult result = RunProgram({"bench", "-m", DataFolder("e2b-mini"), "-p", "20,40", "-n", "5", "-b", "1,3",
-                                           "--depth", "30", "--reps", "2", "--threads", "1", "--json"});
+                                           "--depth", "30", "--reps", "1", "--threads", "1", "--json"});
   ASSERT_EQ(result.status, 0) << result.err;
   EXPECT_EQ(result.err, "");
   const Json json = ParseJson(result.out, "bench");

@@ -24,9 +24,9 @@ TEST(BenchRuns, RunsEveryTestAtItsDepth) {
     };
     const BenchPlan plan{
         .prefill = {100, 130}, .decode = {20}, .batch = {1, 4}, .depth = depth, .reps = 3, .step_tokens = 50};
-    size_t tests = 0;
-    const std::vector<BenchRun> runs = RunBenchPlan(plan, backend, NoProgress, [&] { ++tests; });
-    EXPECT_EQ(tests, runs.size() + 1);
+    size_t measured = 0;
+    const std::vector<BenchRun> runs = RunBenchPlan(plan, backend, NoProgress, [&] { ++measured; });
+    EXPECT_EQ(measured, runs.size() * 3 + 1);
     EXPECT_THAT(backend.faults, ::testing::IsEmpty());
     ASSERT_EQ(runs.size(), 4u);
     EXPECT_EQ(runs[0].steps, 2);
