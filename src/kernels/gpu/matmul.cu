@@ -28,6 +28,8 @@ double ColdMilliseconds(gpuStream, const MatmulWorkspace&, const std::function<v
   return 0;
 }
 
+double MeasureProductRate() { return 0; }
+
 namespace {
 
 // A row a CTA of one thread.
@@ -304,6 +306,30 @@ void ManyRowsMatmul::Run(gpuStream stream, const MatmulShape& shape, const uint1
   } cleanup{call};
   state_->MakeLayouts(call);
   state_->Check(state_->Start(call, state_->Choose(call)), Describe(dense));
+}
+
+double MeasureProductRate() {
+  constexpr int64_t kSize = 4096;
+  const DeviceMemory x(2 * kSize * kSize), w(2 * kSize * kSize), y(4 * kSize * kSize), scratch(kMatmulWorkspaceBytes);
+  const MatmulWorkspace workspace{scratch.data(), scratch.size_bytes()};
+  // Varied bits: constant ones draw less power and let the clock rise.
+  std::vector<uint16_t> values(kSize * kSize);
+  uint32_t state = 1;
+  for (uint16_t& value : values) {
+    state = state * 1664525u + 1013904223u;
+    value = static_cast<uint16_t>(0x3c00u | (state >> 16 & 0x83ffu));  // of a size from 2^-7 to 2^1
+  }
+  const Stream stream;
+  for (const DeviceMemory* to : {&x, &w}) CopyToDevice(to->data(), values.data(), to->size_bytes(), stream.get());
+  ManyRowsMatmul matmul;
+  const auto run = [&] {
+    matmul.Run(stream.get(), {kSize, kSize, kSize}, static_cast<const uint16_t*>(x.data()),
+               static_cast<const uint16_t*>(w.data()), static_cast<float*>(y.data()), workspace);
+  };
+  run();
+  const double ms = ColdMilliseconds(stream.get(), workspace, run);
+  Synchronize(stream.get());
+  return 2.0 * kSize * kSize * kSize / (ms * 1e-3);
 }
 
 #endif

@@ -52,4 +52,8 @@ class ManyRowsMatmul {
   std::unique_ptr<State> state_;
 };
 
+// Multiplications and additions a second in a large product, the best of a few runs. Takes 200 MB for a moment. 0 in
+// emulation.
+double MeasureProductRate();
+
 }  // namespace lapidary::gpu

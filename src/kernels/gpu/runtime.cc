@@ -144,6 +144,9 @@ Stream::~Stream() { cudaStreamDestroy(stream_); }
 Event::Event() { Check(cudaEventCreate(&event_), "making an event"); }
 Event::~Event() { cudaEventDestroy(event_); }
 void Event::Record(gpuStream stream) { Check(cudaEventRecord(event_, stream), "recording an event"); }
+void Event::RecordInGraph(gpuStream stream) {
+  Check(cudaEventRecordWithFlags(event_, stream, cudaEventRecordExternal), "recording an event in a graph");
+}
 void Event::Synchronize() { Check(cudaEventSynchronize(event_), "waiting for an event"); }
 double Event::ElapsedMs(const Event& from) const {
   float ms = 0;
@@ -153,16 +156,24 @@ double Event::ElapsedMs(const Event& from) const {
 void Event::MakeWait(gpuStream stream) const { Check(cudaStreamWaitEvent(stream, event_, 0), "making a stream wait"); }
 
 void CopyToDevice(void* to, const void* from, size_t bytes, gpuStream stream) {
-  if (bytes != 0) Check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream), "copying to the GPU");
+  if (bytes == 0) return;
+  Check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream), "copying to the GPU");
+  NoteWork("copy", stream);
 }
 void CopyToHost(void* to, const void* from, size_t bytes, gpuStream stream) {
-  if (bytes != 0) Check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream), "copying from the GPU");
+  if (bytes == 0) return;
+  Check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream), "copying from the GPU");
+  NoteWork("copy", stream);
 }
 void CopyOnDevice(void* to, const void* from, size_t bytes, gpuStream stream) {
-  if (bytes != 0) Check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream), "copying on the GPU");
+  if (bytes == 0) return;
+  Check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream), "copying on the GPU");
+  NoteWork("copy", stream);
 }
 void Fill(void* to, int byte, size_t bytes, gpuStream stream) {
-  if (bytes != 0) Check(cudaMemsetAsync(to, byte, bytes, stream), "filling memory of the GPU");
+  if (bytes == 0) return;
+  Check(cudaMemsetAsync(to, byte, bytes, stream), "filling memory of the GPU");
+  NoteWork("fill", stream);
 }
 void Synchronize(gpuStream stream) { Check(cudaStreamSynchronize(stream), "waiting for the GPU"); }
 
@@ -193,6 +204,7 @@ void LaunchKernel(const char* what, const void* kernel, const LaunchShape& shape
     attribute.val.clusterDim.z = 1;
   }
   Check(cudaLaunchKernelExC(&config, kernel, arguments), what);
+  NoteWork(what, stream);
 }
 
 }  // namespace internal

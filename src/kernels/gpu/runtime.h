@@ -2,11 +2,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 // The host's side of a GPU: memory, streams, launches and graphs under names of our own, so that one source serves
 // every vendor. Implemented by runtime.cc for CUDA and by emulation/ on the host; a program links one of the two
@@ -111,6 +113,8 @@ class Event {
   ~Event();
 
   void Record(gpuStream stream);
+  // In a capture: each launch of the graph records it again.
+  void RecordInGraph(gpuStream stream);
   // Returns when the work before Record is done.
   void Synchronize();
   // From `from`'s Record to this one's; both must have been synchronized with.
@@ -189,5 +193,42 @@ class Graph {
  private:
   void* graph_ = nullptr;
 };
+
+// Where the time of a graph goes: while this lives, everything that is given to a stream must be recorded into one
+// graph, in one thread, and is followed by a time stamp there. Kernels then run one after another, none before the one
+// before it has ended. At most one at a time.
+class GraphTimes {
+ public:
+  GraphTimes();
+  GraphTimes(const GraphTimes&) = delete;
+  GraphTimes& operator=(const GraphTimes&) = delete;
+  ~GraphTimes();
+
+  // Comes first in the capture.
+  void Start(gpuStream stream);
+
+  struct Entry {
+    std::string name;
+    double ms = 0;      // less what a time stamp takes
+    int64_t bytes = 0;  // moved, as far as told
+  };
+  // In order; when the graph has run and its stream was waited for.
+  std::vector<Entry> Read() const;
+
+ private:
+  friend void NoteWork(const char* name, gpuStream stream);
+  friend void NoteBytes(int64_t bytes);
+
+  void Stamp(const char* name, gpuStream stream);
+
+  std::deque<Event> stamps_;
+  std::vector<Entry> entries_;  // entry i ends with stamp i + 1
+};
+
+// For GraphTimes, when there is one: names what was just given to `stream`. Launches, copies and fills do it
+// themselves.
+void NoteWork(const char* name, gpuStream stream);
+// The bytes that the last noted work moves.
+void NoteBytes(int64_t bytes);
 
 }  // namespace lapidary::gpu

@@ -56,7 +56,9 @@ void Submit(gpuStream stream, std::function<void()> work) {
 }
 
 void Copy(void* to, const void* from, size_t bytes, gpuStream stream) {
-  if (bytes != 0) Submit(stream, [=] { std::memcpy(to, from, bytes); });
+  if (bytes == 0) return;
+  Submit(stream, [=] { std::memcpy(to, from, bytes); });
+  NoteWork("copy", stream);
 }
 
 }  // namespace
@@ -107,6 +109,7 @@ void Event::Record(gpuStream stream) {
   EmulatedEvent* event = event_;
   Submit(stream, [event] { event->recorded = std::chrono::steady_clock::now(); });
 }
+void Event::RecordInGraph(gpuStream stream) { Record(stream); }
 void Event::Synchronize() {}
 double Event::ElapsedMs(const Event& from) const {
   return std::chrono::duration<double, std::milli>(event_->recorded - from.event_->recorded).count();
@@ -117,7 +120,9 @@ void CopyToDevice(void* to, const void* from, size_t bytes, gpuStream stream) { 
 void CopyToHost(void* to, const void* from, size_t bytes, gpuStream stream) { Copy(to, from, bytes, stream); }
 void CopyOnDevice(void* to, const void* from, size_t bytes, gpuStream stream) { Copy(to, from, bytes, stream); }
 void Fill(void* to, int byte, size_t bytes, gpuStream stream) {
-  if (bytes != 0) Submit(stream, [=] { std::memset(to, byte, bytes); });
+  if (bytes == 0) return;
+  Submit(stream, [=] { std::memset(to, byte, bytes); });
+  NoteWork("fill", stream);
 }
 void Synchronize(gpuStream stream) {
   if (stream != nullptr && stream->recording != nullptr) {
@@ -129,6 +134,7 @@ namespace internal {
 
 void LaunchKernel(const char* what, std::function<void()> thread, const LaunchShape& shape, gpuStream stream) {
   Submit(stream, [what, thread = std::move(thread), shape] { emulation::RunGrid(what, thread, shape); });
+  NoteWork(what, stream);
 }
 
 }  // namespace internal
