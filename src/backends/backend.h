@@ -2,13 +2,17 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/dtype.h"
+#include "base/error.h"
 #include "kv/block_table.h"
 #include "model/model_plan.h"
+#include "sampling/sampler.h"
 
 namespace lapidary {
 
@@ -22,6 +26,13 @@ struct StepBatch {
   std::span<const int32_t> logit_rows;                            // [logits], rising rows whose logits are wanted
   // Rows whose logits nobody wants stop after the last layer that writes K/V. False only to check that it is harmless.
   bool stop_early = true;
+};
+
+// How the token that follows a row is chosen. Borrowed for the call.
+struct RowSampling {
+  const SamplingParams* params = nullptr;
+  uint64_t draw = 0;                   // its number: tokens accepted before
+  std::span<const TouchedId> touched;  // the history, as far as penalties count it
 };
 
 // Points at which a backend shows its activations; every backend uses the same names.
@@ -43,7 +54,22 @@ class TapSink {
 // What the machine under a backend can do, measured. 0: not known.
 struct MachineRates {
   double read_bytes_per_s = 0;  // from memory
-  double flops_per_s = 0;       // float32 multiplications and additions
+  double flops_per_s = 0;       // multiplications and additions of the kind named by flops_kind
+  const char* flops_kind = "float32 FMA";
+};
+
+// Part of a step: all launches of one kernel for one purpose.
+struct KernelTime {
+  std::string name;
+  int64_t launches = 0;
+  double seconds = 0;  // of all
+  int64_t bytes = 0;   // that they read and write; 0: not known
+};
+
+// Bytes of a device's memory.
+struct DeviceMemoryUse {
+  int64_t weights = 0, kv = 0;
+  int64_t used = 0;  // in all since the backend was made
 };
 
 // The seam between host and device: one whole model's step. Load happens in the constructor of an implementation.
@@ -71,6 +97,16 @@ class Backend {
   // `best` [batch.logit_rows.size()].
   virtual void ForwardGreedy(const StepBatch& batch, std::span<int32_t> best, TapSink* taps) = 0;
 
+  // Whether ForwardSample may be called.
+  virtual bool Samples() const { return false; }
+  // As Forward, but only the tokens leave the backend that Sampler::Choose would choose from the logits, as `rows`
+  // [batch.logit_rows.size()] say: `chosen` [batch.logit_rows.size()]. Sums of weights may round differently, so that a
+  // draw that comes within 1e-13 of its bound may go the other way.
+  virtual void ForwardSample(const StepBatch& /*batch*/, std::span<const RowSampling> /*rows*/,
+                             std::span<int32_t> /*chosen*/) {
+    Throw(ErrorKind::kUnsupported, Description() + " does not choose tokens");
+  }
+
   // Copies the K/V of one block of `group` to another; the next step sees it. False, with nothing done, where the
   // backend cannot: what the copy would have saved is then computed.
   virtual bool CopyKvBlock(int /*group*/, int32_t /*from*/, int32_t /*to*/) { return false; }
@@ -81,6 +117,12 @@ class Backend {
   virtual int HostThreads() const { return 0; }
   // Measures for a second or so.
   virtual MachineRates MeasureMachine() { return {}; }
+
+  // Where the time of a decode step goes: runs the step, of one row or more for each sequence, once more, with its
+  // kernels one after another. In order of first launch; empty where the backend cannot tell. Throws as Forward does.
+  virtual std::vector<KernelTime> TimeKernels(const StepBatch& /*batch*/) { return {}; }
+  // Nothing where the backend's memory is the host's.
+  virtual std::optional<DeviceMemoryUse> MemoryUse() const { return std::nullopt; }
 
   // Floating-point operations that the last step really executed in matrix products and attention.
   virtual double LastStepFlops() const = 0;

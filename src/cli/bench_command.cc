@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "base/error.h"
@@ -20,7 +21,7 @@ struct Options {
   std::string prefill = "512,2048", decode = "64", batch = "1,8";
   int64_t depth = 0, prefill_chunk = 0;
   int reps = 3;
-  bool json = false;
+  bool json = false, kernels = false;
 };
 
 // What the machine can do, measured after a first step and behind each repetition: a shared machine may change in
@@ -34,11 +35,13 @@ class Machine {
     const MachineRates rates = backend_.MeasureMachine();
     read_bandwidths_.push_back(rates.read_bytes_per_s);
     fma_peaks_.push_back(rates.flops_per_s);
+    flops_kind_ = rates.flops_kind;
     ThrowIfInterrupted();
   }
 
   double read_bandwidth() const { return Median(read_bandwidths_); }  // bytes/s
   double fma_peak() const { return Median(fma_peaks_); }              // flop/s
+  const char* flops_kind() const { return flops_kind_; }
 
  private:
   static double Median(std::vector<double> values) {
@@ -49,30 +52,74 @@ class Machine {
 
   Backend& backend_;
   std::vector<double> read_bandwidths_, fma_peaks_;
+  const char* flops_kind_ = "";
 };
 
-Json RunJson(const BenchRun& run, const Machine& machine, int64_t weight_bytes) {
+// Kernels of a step, with their shares of the time of all. GB/s is null where the bytes are not known.
+Json KernelsJson(const std::vector<KernelTime>& kernels) {
+  double all = 0;
+  for (const KernelTime& kernel : kernels) all += kernel.seconds;
+  Json out = Json::array();
+  for (const KernelTime& kernel : kernels) {
+    const bool known = kernel.bytes > 0 && kernel.seconds > 0;
+    out.push_back({{"name", kernel.name},
+                   {"launches", kernel.launches},
+                   {"seconds", kernel.seconds},
+                   {"bytes", kernel.bytes > 0 ? Json(kernel.bytes) : Json()},
+                   {"gb_s", known ? Json(static_cast<double>(kernel.bytes) / kernel.seconds / 1e9) : Json()},
+                   {"share", all > 0 ? kernel.seconds / all : 0.0}});
+  }
+  return out;
+}
+
+Json RunJson(const BenchRun& run, const Machine& machine, int64_t weight_bytes, bool kernels) {
   const bool prefill = run.test == BenchTest::kPrefill;
   const auto steps = static_cast<double>(run.steps);
   const double weight_rate = static_cast<double>(weight_bytes) * steps / run.seconds;
-  return {{"test", prefill ? "prefill" : "decode"},
-          {"tokens", run.tokens},
-          {"batch", run.batch},
-          {"depth", run.depth},
-          {"seconds", run.seconds},
-          {"tokens_per_s", static_cast<double>(run.tokens * run.batch) / run.seconds},
-          {"ms_per_step", run.seconds / steps * 1e3},
-          {"weight_bytes_per_step", weight_bytes},
-          {"weight_gb_s", weight_rate / 1e9},
-          {"bandwidth_share", prefill ? Json() : Json(weight_rate / machine.read_bandwidth())},
-          {"compute_share",
-           prefill && machine.fma_peak() > 0 ? Json(run.flops / run.seconds / machine.fma_peak()) : Json()}};
+  Json json = {{"test", prefill ? "prefill" : "decode"},
+               {"tokens", run.tokens},
+               {"batch", run.batch},
+               {"depth", run.depth},
+               {"seconds", run.seconds},
+               {"tokens_per_s", static_cast<double>(run.tokens * run.batch) / run.seconds},
+               {"ms_per_step", run.seconds / steps * 1e3},
+               {"weight_bytes_per_step", weight_bytes},
+               {"weight_gb_s", weight_rate / 1e9},
+               {"bandwidth_share", prefill ? Json() : Json(weight_rate / machine.read_bandwidth())},
+               {"compute_share",
+                prefill && machine.fma_peak() > 0 ? Json(run.flops / run.seconds / machine.fma_peak()) : Json()}};
+  if (kernels && !prefill) json["kernels"] = KernelsJson(run.kernels);
+  return json;
+}
+
+std::string KernelsText(const Json& run) {
+  if (run["kernels"].empty()) return "no kernel times of this step\n";
+  std::string text =
+      fmt::format("kernels of a step, batch {}, one after another:\n  {:<42} {:>8}  {:>9}  {:>9}  {:>7}  {:>7}\n",
+                  run["batch"].get<int64_t>(), "", "launches", "us", "MB", "GB/s", "share");
+  for (const Json& kernel : run["kernels"]) {
+    const bool known = !kernel["gb_s"].is_null();
+    text += fmt::format("  {:<42} {:>8}  {:>9.1f}  {:>9}  {:>7}  {:>5.1f} %\n", kernel["name"].get<std::string>(),
+                        kernel["launches"].get<int64_t>(), kernel["seconds"].get<double>() * 1e6,
+                        known ? fmt::format("{:.1f}", kernel["bytes"].get<double>() / 1e6) : "-",
+                        known ? fmt::format("{:.0f}", kernel["gb_s"].get<double>()) : "-",
+                        100 * kernel["share"].get<double>());
+  }
+  return text;
+}
+
+std::string MemoryText(const Json& memory) {
+  if (memory.is_null()) return "";
+  return fmt::format("device memory: {:.2f} GB, of it weights {:.2f}, K/V cache {:.2f}\n",
+                     memory["used_bytes"].get<double>() / 1e9, memory["weights_bytes"].get<double>() / 1e9,
+                     memory["kv_bytes"].get<double>() / 1e9);
 }
 
 std::string BenchText(const Json& json) {
-  std::string peak = "; float32 FMA peak not measured";
+  const auto kind = json["peak_of"].get<std::string>();
+  std::string peak = fmt::format("; {} peak not measured", kind);
   if (!json["peak_gflop_s"].is_null())
-    peak = fmt::format("; float32 FMA peak {:.0f} GFLOP/s", json["peak_gflop_s"].get<double>());
+    peak = fmt::format("; {} peak {:.0f} GFLOP/s", kind, json["peak_gflop_s"].get<double>());
   std::string text = fmt::format(
       "{}\n{}; reads {:.1f} GB/s{}; loaded in {:.2f} s\n"
       "test     tokens  batch   depth   seconds  tokens/s   ms/step  weights GB/s  share of peak\n",
@@ -86,9 +133,12 @@ std::string BenchText(const Json& json) {
         r["tokens"].get<int64_t>(), r["batch"].get<int64_t>(), r["depth"].get<int64_t>(), r["seconds"].get<double>(),
         r["tokens_per_s"].get<double>(), r["ms_per_step"].get<double>(), r["weight_gb_s"].get<double>(),
         share.is_null() ? "-"
-                        : fmt::format("{:>5.1f} % of {}", 100 * share.get<double>(), decode ? "bandwidth" : "FMA"));
+                        : fmt::format("{:>5.1f} % of {}", 100 * share.get<double>(), decode ? "bandwidth" : "peak"));
   }
-  return text;
+  for (const Json& r : json["results"]) {
+    if (r.contains("kernels")) text += KernelsText(r);
+  }
+  return text + MemoryText(json["device_memory"]);
 }
 
 // An empty list is no test of that kind.
@@ -102,7 +152,8 @@ void RunBench(const Options& o, const CliEnvironment& environment) {
                  .batch = ParseCounts(o.batch, "-b"),
                  .depth = o.depth,
                  .reps = o.reps,
-                 .kv_type = o.model.kv_dtype()};
+                 .kv_type = o.model.kv_dtype(),
+                 .kernels = o.kernels};
   CatchInterrupt();
   const auto start = std::chrono::steady_clock::now();
   const std::unique_ptr<Backend> backend = LoadBackend(environment, o.model);
@@ -114,15 +165,21 @@ void RunBench(const Options& o, const CliEnvironment& environment) {
   {
     ProgressBar bar(ProgressUnit::kTokens);
     for (const BenchRun& run : RunBenchPlan(plan, *backend, bar.function(), [&] { machine.Measure(); })) {
-      results.push_back(RunJson(run, machine, backend->WeightBytesPerStep()));
+      results.push_back(RunJson(run, machine, backend->WeightBytesPerStep(), o.kernels));
     }
+  }
+  Json memory;
+  if (const std::optional<DeviceMemoryUse> use = backend->MemoryUse()) {
+    memory = {{"used_bytes", use->used}, {"weights_bytes", use->weights}, {"kv_bytes", use->kv}};
   }
   const Json json = {{"model", o.model.folder},
                      {"device", backend->Description()},
                      {"threads", backend->HostThreads()},
                      {"read_bandwidth_gb_s", machine.read_bandwidth() / 1e9},
                      {"peak_gflop_s", machine.fma_peak() > 0 ? Json(machine.fma_peak() / 1e9) : Json()},
+                     {"peak_of", machine.flops_kind()},
                      {"load_s", load_s},
+                     {"device_memory", memory},
                      {"results", results}};
   Print(o.json ? ToText(json) : BenchText(json));
 }
@@ -141,6 +198,7 @@ void AddBenchCommand(CommandLine& line) {
   command.add_option("--reps", o->reps, "Times each test is run (default 3); the median counts")
       ->check(CLI::Range(1, 1000));
   AddPrefillChunkOption(command, o->prefill_chunk);
+  command.add_flag("--kernels", o->kernels, "Also where the time of a decode step goes (GPU)");
   command.add_flag("--json", o->json, "Print one JSON object");
   AddModelOptions(command, o->model, line.environment);
   command.footer(

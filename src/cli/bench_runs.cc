@@ -44,6 +44,7 @@ class Bench {
       for (const int64_t batch : plan_.batch) {
         runs.push_back(Measure({.test = BenchTest::kDecode, .tokens = tokens, .batch = batch, .depth = plan_.depth},
                                "decode", [&](int64_t count) { Decode(count, batch); }));
+        if (plan_.kernels) runs.back().kernels = TimeKernels(tokens, batch);
       }
     }
     return runs;
@@ -107,6 +108,13 @@ class Bench {
       ShowRep();
       runner_.Decode(ids);
     }
+  }
+
+  // Of the middle step of a test.
+  std::vector<KernelTime> TimeKernels(int64_t tokens, int64_t batch) {
+    Rewind(batch);
+    if (tokens > 1) Decode(tokens / 2, batch);
+    return runner_.TimeDecode(ArbitraryIds(batch, vocab_, 3));
   }
 
   const BenchPlan& plan_;

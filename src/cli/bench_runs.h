@@ -17,6 +17,7 @@ struct BenchPlan {
   int reps = 3;
   int64_t step_tokens = 256;  // rows of one prefill step
   DType kv_type = DType::kF32;
+  bool kernels = false;  // also where the time of a decode step goes
 };
 
 enum class BenchTest : uint8_t { kPrefill, kDecode };
@@ -29,6 +30,7 @@ struct BenchRun {
   double seconds = 0;  // median
   int64_t steps = 0;
   double flops = 0;  // executed in one repetition
+  std::vector<KernelTime> kernels{};
 };
 
 // Throws Error kInvalidArgument: nothing to do, or longer than the context (`ctx`, 0: the model's).

@@ -105,6 +105,13 @@ void DirectRunner::Decode(std::span<int32_t> ids) {
   Step(true, [&](const StepBatch& batch) { backend_.ForwardGreedy(batch, ids, nullptr); });
 }
 
+std::vector<KernelTime> DirectRunner::TimeDecode(std::span<const int32_t> ids) {
+  for (size_t s = 0; s < ids.size(); ++s) Append(static_cast<int>(s), ids.subspan(s, 1), 1);
+  std::vector<KernelTime> kernels;
+  Step(true, [&](const StepBatch& batch) { kernels = backend_.TimeKernels(batch); });
+  return kernels;
+}
+
 void DirectRunner::Truncate(int sequence, int64_t end) {
   blocks_[static_cast<size_t>(sequence)].Truncate(end);
   cached_[static_cast<size_t>(sequence)] = end;

@@ -30,6 +30,8 @@ class DirectRunner {
   std::span<float> Run(int sequence, std::span<const int32_t> ids, int64_t logit_rows, TapSink* taps);
   // One step of one token for each of the first ids.size() sequences; each id becomes the best that follows it.
   void Decode(std::span<int32_t> ids);
+  // Where the time of such a step goes; empty where the backend cannot tell.
+  std::vector<KernelTime> TimeDecode(std::span<const int32_t> ids);
   // Forgets positions >= end of a sequence; `end` is 0 or not less than what Fill took.
   void Truncate(int sequence, int64_t end);
 

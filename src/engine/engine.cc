@@ -67,7 +67,8 @@ Engine::Engine(Backend& backend, const EngineOptions& options)
     : backend_(backend),
       options_(Checked(options, backend.plan().config)),
       scheduler_(std::make_unique<Scheduler>(backend, options_)),
-      step_(std::make_unique<StepRows>()) {}
+      step_(std::make_unique<StepRows>()),
+      sampling_(std::make_unique<StepSampling>()) {}
 
 Engine::~Engine() = default;
 
@@ -129,12 +130,22 @@ void Engine::Collect() {
 
 void Engine::Forward() {
   const auto vocab = static_cast<size_t>(backend_.plan().vocab());
-  const auto& running = scheduler_->running();
-  const bool greedy = std::all_of(running.begin(), running.end(), [](const auto& sequence) {
-    return sequence->rows == 0 || sequence->logit_rows == 0 || sequence->plain_greedy();
-  });
-  best_.resize(greedy ? step_->logit_rows.size() : 0);
-  if (!best_.empty()) return backend_.ForwardGreedy(step_->View(), best_, nullptr);
+  const auto all = [&](bool (Sequence::*property)() const) {
+    return std::ranges::all_of(scheduler_->running(), [&](const auto& sequence) {
+      return sequence->rows == 0 || sequence->logit_rows == 0 || (sequence.get()->*property)();
+    });
+  };
+  const bool greedy = all(&Sequence::plain_greedy);
+  const bool chosen = greedy || (backend_.Samples() && all(&Sequence::only_samples));
+  best_.resize(chosen ? step_->logit_rows.size() : 0);
+  if (!best_.empty() && greedy) return backend_.ForwardGreedy(step_->View(), best_, nullptr);
+  if (!best_.empty()) {
+    sampling_->Clear();
+    for (const auto& sequence : scheduler_->running()) {
+      if (sequence->rows > 0) sampling_->Add(*sequence);
+    }
+    return backend_.ForwardSample(step_->View(), sampling_->View(), best_);
+  }
   logits_.resize(std::max(logits_.size(), step_->logit_rows.size() * vocab));
   backend_.Forward(step_->View(), std::span(logits_).first(step_->logit_rows.size() * vocab), nullptr);
 }

@@ -77,6 +77,7 @@ struct EngineCounters {
 class Scheduler;
 struct Sequence;
 struct StepRows;
+struct StepSampling;
 
 // Tokens in, tokens out: batches all running sequences into each step, prompts in chunks. More sequences than the K/V
 // cache has room for wait, the earliest first; when those that run grow out of it, the latest has to wait and is
@@ -127,8 +128,9 @@ class Engine {
   std::vector<std::unique_ptr<Sequence>> finished_;  // by the last Step
   std::vector<SequenceUpdate> updates_;              // of the last Step
   std::unique_ptr<StepRows> step_;
+  std::unique_ptr<StepSampling> sampling_;
   std::vector<float> logits_;  // [logit rows of the largest step so far, vocab]
-  std::vector<int32_t> best_;  // [logit rows] when the step is greedy, else empty
+  std::vector<int32_t> best_;  // [logit rows] the choices when the backend makes them, else empty
   EngineCounters counters_;    // what adds up here
 };
 

@@ -43,6 +43,10 @@ bool Sequence::plain_greedy() const {
   return request.top_logprobs < 0 && scored_rows == 0 && IsPlainGreedy(request.sampling);
 }
 
+bool Sequence::only_samples() const {
+  return request.top_logprobs < 0 && scored_rows == 0 && (draft.empty() || !sampler.counts_history());
+}
+
 // Rows past its tokens are its draft.
 void Sequence::LayOut(StepRows& step) {
   const auto known = static_cast<int64_t>(tokens.size());
@@ -122,6 +126,29 @@ SequenceUpdate Sequence::Update() {
   update.cached_prompt_tokens = prefix_hit;
   first_update = false;
   return update;
+}
+
+void StepSampling::Clear() {
+  rows.clear();
+  touched_.clear();
+  ends_.clear();
+}
+
+void StepSampling::Add(const Sequence& sequence) {
+  sequence.sampler.AppendTouched(touched_);
+  for (int64_t row = 0; row < sequence.logit_rows; ++row) {
+    rows.push_back({&sequence.sampler.params(), static_cast<uint64_t>(sequence.sampler.accepted() + row), {}});
+  }
+  ends_.push_back({rows.size(), touched_.size()});
+}
+
+std::span<const RowSampling> StepSampling::View() {
+  size_t row = 0, touched = 0;
+  for (const auto& [rows_end, touched_end] : ends_) {
+    for (; row < rows_end; ++row) rows[row].touched = std::span(touched_).subspan(touched, touched_end - touched);
+    touched = touched_end;
+  }
+  return rows;
 }
 
 void StepRows::Clear() {

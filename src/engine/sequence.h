@@ -3,6 +3,8 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "engine/drafter.h"
@@ -32,6 +34,8 @@ struct Sequence {
   // The most positions that need not be computed when their K/V is there.
   int64_t reusable() const;
   bool plain_greedy() const;
+  // Whether all that the rows' logits are for is a choice that does not depend on how a draft fares.
+  bool only_samples() const;
   // What the rows of the step give: logprobs of the prompt, then the tokens that its last 1 + draft.size() rows
   // confirm, up to an eos or the limit. Sets `finish`. A greedy step has `best` [logit_rows], any other `logits`
   // [logit_rows, vocab].
@@ -66,6 +70,20 @@ struct Sequence {
   bool EndsAt(int32_t token) const;
   int32_t Choose(std::span<float> logits);
   void Advance(std::span<float> logits, std::span<const int32_t> best, size_t width);
+};
+
+// How the tokens of one step are chosen, sequence by sequence in the order of their rows.
+struct StepSampling {
+  std::vector<RowSampling> rows;
+
+  void Clear();
+  void Add(const Sequence& sequence);
+  // Valid until the next change.
+  std::span<const RowSampling> View();
+
+ private:
+  std::vector<TouchedId> touched_;
+  std::vector<std::pair<size_t, size_t>> ends_;  // of each sequence, in rows and touched_
 };
 
 // The rows of one step, as StepBatch borrows them.

@@ -137,6 +137,13 @@ void Sampler::ApplyPenalties(std::span<float> logits) const {
   }
 }
 
+void Sampler::AppendTouched(std::vector<TouchedId>& out) const {
+  for (const int32_t token : touched_) {
+    const auto id = static_cast<size_t>(token);
+    out.push_back({token, answer_count_.empty() ? 0 : answer_count_[id], !seen_.empty() && seen_[id]});
+  }
+}
+
 int32_t Sampler::Choose(std::span<float> logits) {
   ApplyPenalties(logits);
   return params_.temperature == 0 ? Argmax(logits) : Draw(logits);

@@ -20,6 +20,14 @@ struct SamplingParams {
   uint64_t seed = 0;
 };
 
+// An id whose logit penalties change: how often the answer has it where presence or frequency penalty counts, and
+// whether prompt or answer have it where the repetition penalty counts.
+struct TouchedId {
+  int32_t id = 0;
+  int32_t answer_count = 0;
+  bool seen = false;
+};
+
 // Whether the choice is the best of the model's own logits.
 bool IsPlainGreedy(const SamplingParams& params);
 
@@ -39,6 +47,10 @@ class Sampler {
   // Takes a token into the history.
   void Accept(int32_t token);
   int64_t accepted() const { return accepted_; }
+  // For whoever chooses elsewhere: whether the history matters, and what of it does.
+  bool counts_history() const { return !answer_count_.empty() || !seen_.empty(); }
+  void AppendTouched(std::vector<TouchedId>& out) const;
+  const SamplingParams& params() const { return params_; }
 
  private:
   void ApplyPenalties(std::span<float> logits) const;

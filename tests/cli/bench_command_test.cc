@@ -38,6 +38,22 @@ TEST(BenchCommand, JsonHasEveryFieldOfTheContract) {
   EXPECT_EQ(json["results"][3]["batch"], 3);
 }
 
+TEST(BenchCommand, SaysWhereNoKernelTimesAre) {
+  const std::vector<std::string> flags = {
+      "bench", "-m",       DataFolder("e2b-mini"), "-p", "0", "-n", "2", "-b", "1", "--reps", "1", "--threads",
+      "1",     "--kernels"};
+  const ProgramResult text = RunProgram(flags);
+  ASSERT_EQ(text.status, 0) << text.err;
+  EXPECT_THAT(text.out, testing::HasSubstr("no kernel times"));
+  EXPECT_THAT(text.out, testing::Not(testing::HasSubstr("device memory")));
+  std::vector<std::string> json_flags = flags;
+  json_flags.push_back("--json");
+  const Json json = ParseJson(RunProgram(json_flags).out, "bench");
+  EXPECT_TRUE(json["results"][0]["kernels"].empty());
+  EXPECT_TRUE(json["device_memory"].is_null());
+  EXPECT_EQ(json["peak_of"], "float32 FMA");
+}
+
 TEST(BenchCommand, RefusesWhatCannotBeMeasured) {
   const std::string mini = DataFolder("e2b-mini");
   ExpectError(RunProgram({"bench", "-m", mini, "-p", "x"}), 2, "-p");

@@ -421,5 +421,43 @@ TEST(Engine, RefusesOptionsThatCannotWork) {
   }
 }
 
+// A backend that chooses tokens itself is told all that the choice depends on, and the answers stay the same.
+TEST(Engine, TokensChosenByTheBackendAreThoseOfTheHost) {
+  std::vector<std::map<SequenceId, Answer>> answers;
+  for (const bool samples : {false, true}) {
+    FakeBackend backend({.samples = samples});
+    Engine engine(backend, {.max_context = 300, .max_sequences = 4, .step_tokens = 64});
+    for (uint64_t s = 0; s < 6; ++s) {
+      SequenceRequest request = Request(Prompt(20 + static_cast<int64_t>(s) * 9, s), 40);
+      request.sampling.temperature = s == 0 ? 0 : 0.9;
+      request.sampling.seed = s;
+      if (s == 1) request.sampling.top_k = 5;
+      if (s == 2) request.sampling.repetition_penalty = 1.3;
+      if (s == 3) request.sampling.frequency_penalty = 0.4;
+      if (s == 4) request.sampling.logit_bias = {{3, 2.0}, {7, -1.0}};
+      if (s == 5) request.sampling.suppress_tokens = {1, 2, 3};
+      request.speculation = s % 2 == 1 ? Speculation::kNgram : Speculation::kNone;
+      engine.Add(std::move(request));
+    }
+    answers.push_back(RunAll(engine));
+    EXPECT_THAT(backend.faults, testing::IsEmpty());
+    EXPECT_EQ(backend.sampled_steps > 20, samples) << backend.sampled_steps << " of " << backend.steps;
+  }
+  EXPECT_EQ(answers[0], answers[1]);
+}
+
+// Logprobs need logits.
+TEST(Engine, LogprobsAreNotForTheBackendToChooseBy) {
+  FakeBackend backend({.samples = true});
+  Engine engine(backend, {.max_context = 100});
+  SequenceRequest request = Request(Prompt(10, 1), 5);
+  request.sampling.temperature = 1;
+  request.top_logprobs = 2;
+  engine.Add(std::move(request));
+  RunAll(engine);
+  EXPECT_EQ(backend.sampled_steps, 0);
+  EXPECT_GT(backend.steps, 0);
+}
+
 }  // namespace
 }  // namespace lapidary

@@ -1,6 +1,7 @@
 #include "fake_backend.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "sampling/sampler.h"
 
@@ -100,6 +101,35 @@ void FakeBackend::ForwardGreedy(const StepBatch& batch, std::span<int32_t> best,
   Forward(batch, logits, taps);
   ++greedy_steps;
   for (size_t i = 0; i < batch.logit_rows.size(); ++i) best[i] = Argmax(std::span(logits).subspan(i * vocab, vocab));
+}
+
+void FakeBackend::ForwardSample(const StepBatch& batch, std::span<const RowSampling> ways, std::span<int32_t> chosen) {
+  const auto vocab = static_cast<size_t>(plan_.config.vocab_size);
+  std::vector<float> all(batch.logit_rows.size() * vocab);
+  Forward(batch, all, nullptr);
+  ++sampled_steps;
+  if (ways.size() != batch.logit_rows.size()) faults.push_back("not as many ways of sampling as logit rows");
+  for (size_t i = 0; i < batch.logit_rows.size(); ++i) {
+    const std::span<float> logits = std::span(all).subspan(i * vocab, vocab);
+    SamplingParams params = *ways[i].params;
+    for (const int32_t id : params.suppress_tokens) logits[static_cast<size_t>(id)] = -INFINITY;
+    for (const auto& [id, bias] : params.logit_bias) logits[static_cast<size_t>(id)] += static_cast<float>(bias);
+    for (const TouchedId& touched : ways[i].touched) {
+      double value = logits[static_cast<size_t>(touched.id)];
+      if (touched.seen) value = value > 0 ? value / params.repetition_penalty : value * params.repetition_penalty;
+      if (touched.answer_count > 0) {
+        value -= params.presence_penalty + params.frequency_penalty * touched.answer_count;
+      }
+      logits[static_cast<size_t>(touched.id)] = static_cast<float>(value);
+    }
+    params.suppress_tokens.clear();
+    params.logit_bias.clear();
+    params.repetition_penalty = 1;
+    params.presence_penalty = params.frequency_penalty = 0;
+    Sampler sampler(params, {}, plan_.config.vocab_size);
+    for (uint64_t n = 0; n < ways[i].draw; ++n) sampler.Accept(0);
+    chosen[i] = sampler.Choose(logits);
+  }
 }
 
 bool FakeBackend::CopyKvBlock(int group, int32_t from, int32_t to) {

@@ -26,6 +26,7 @@ class FakeBackend : public Backend {
     int64_t memory = 1 << 30;
     double scale = 4;  // logits lie in [-scale, scale)
     bool copies = true;
+    bool samples = false;
   };
 
   explicit FakeBackend(const Options& options);
@@ -36,6 +37,8 @@ class FakeBackend : public Backend {
   void AllocateKv(const std::array<int32_t, kKvGroups>& blocks, DType type) override;
   void Forward(const StepBatch& batch, std::span<float> logits, TapSink* taps) override;
   void ForwardGreedy(const StepBatch& batch, std::span<int32_t> best, TapSink* taps) override;
+  bool Samples() const override { return options_.samples; }
+  void ForwardSample(const StepBatch& batch, std::span<const RowSampling> ways, std::span<int32_t> chosen) override;
   bool CopyKvBlock(int group, int32_t from, int32_t to) override;
   double LastStepFlops() const override { return 1; }
 
@@ -45,7 +48,7 @@ class FakeBackend : public Backend {
   std::function<int32_t(std::span<const int32_t> text)> script;
 
   std::vector<std::string> faults;
-  int64_t steps = 0, greedy_steps = 0;
+  int64_t steps = 0, greedy_steps = 0, sampled_steps = 0;
   int64_t rows = 0;
   int64_t max_rows = 0;
 

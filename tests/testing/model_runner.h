@@ -72,6 +72,19 @@ class ModelRunner {
     return logits;
   }
 
+  std::vector<int32_t> StepSampled(const std::vector<Part>& parts, const std::vector<int32_t>& wanted,
+                                   const std::vector<RowSampling>& rows) {
+    std::vector<int32_t> chosen(wanted.size());
+    Run(parts, wanted, true, [&](const StepBatch& batch) { backend_.ForwardSample(batch, rows, chosen); });
+    return chosen;
+  }
+
+  std::vector<KernelTime> TimeKernels(const std::vector<Part>& parts, const std::vector<int32_t>& wanted) {
+    std::vector<KernelTime> kernels;
+    Run(parts, wanted, true, [&](const StepBatch& batch) { kernels = backend_.TimeKernels(batch); });
+    return kernels;
+  }
+
   // The same; returns the best ids.
   std::vector<int32_t> StepGreedy(const std::vector<Part>& parts, const std::vector<int32_t>& wanted) {
     std::vector<int32_t> best(wanted.size());

@@ -16,6 +16,11 @@ ForwardPass::Setup ForDecode(ForwardPass::Setup setup) {
   return setup;
 }
 
+size_t SizeFor(const StepBatch& batch) {
+  const auto rows = static_cast<int64_t>(batch.ids.size());
+  return static_cast<size_t>(std::ranges::lower_bound(kRows, rows) - kRows.begin());
+}
+
 constexpr size_t kResults = ForwardPass::kResultIds + BatchGraphs::kMostRows;
 
 }  // namespace
@@ -32,27 +37,42 @@ bool BatchGraphs::Takes(const StepBatch& batch) {
          LongestRun(batch.sequences) <= kDecodeFewRows;
 }
 
-BatchGraphs::Recorded& BatchGraphs::Prepared(size_t size, gpuStream stream) {
-  Recorded& recorded = recorded_[size];
-  if (!recorded.graph.empty() && recorded.version == input_.version()) return recorded;
-  const auto launch = [&] { pass_.LaunchDecode(input_, kRows[size], stream); };
+BatchGraphs::Recorded& BatchGraphs::Prepared(size_t size, const SampleInput* sampling, gpuStream stream) {
+  Recorded& recorded = (sampling == nullptr ? greedy_ : sampled_)[size];
+  const int sampling_version = sampling == nullptr ? 0 : sampling->version();
+  if (!recorded.graph.empty() && recorded.version == input_.version() &&
+      recorded.sampling_version == sampling_version) {
+    return recorded;
+  }
+  const auto launch = [&] { pass_.LaunchDecode(input_, sampling, kRows[size], stream); };
   // The first time, kernels are set up and algorithms chosen; the step is only run twice by that.
   if (recorded.graph.empty()) launch();
   recorded.graph = Graph::Capture(stream, launch);
   recorded.version = input_.version();
+  recorded.sampling_version = sampling_version;
   return recorded;
 }
 
-void BatchGraphs::Run(const StepBatch& batch, std::span<int32_t> best, gpuStream stream) {
+void BatchGraphs::Run(const StepBatch& batch, const SampleInput* sampling, std::span<int32_t> chosen,
+                      gpuStream stream) {
   input_.Send(batch, stream);
-  const auto rows = static_cast<int64_t>(batch.ids.size());
-  const auto size = static_cast<size_t>(std::ranges::lower_bound(kRows, rows) - kRows.begin());
-  Prepared(size, stream).graph.Launch(stream);
+  Prepared(SizeFor(batch), sampling, stream).graph.Launch(stream);
   auto* results = static_cast<int32_t*>(results_.data());
   CopyToHost(results, pass_.results(), (ForwardPass::kResultIds + batch.ids.size()) * sizeof(int32_t), stream);
   Synchronize(stream);
   ForwardPass::CheckResults(results);
-  std::copy_n(results + ForwardPass::kResultIds, rows, best.begin());
+  std::copy_n(results + ForwardPass::kResultIds, batch.ids.size(), chosen.begin());
+}
+
+void BatchGraphs::Time(const StepBatch& batch, GraphTimes& times, gpuStream stream) {
+  input_.Send(batch, stream);
+  const int64_t rows = kRows[SizeFor(batch)];
+  const Graph graph = Graph::Capture(stream, [&] {
+    times.Start(stream);
+    pass_.LaunchDecode(input_, nullptr, rows, stream);
+  });
+  for (int i = 0; i < 2; ++i) graph.Launch(stream);
+  Synchronize(stream);
 }
 
 }  // namespace lapidary::gpu

@@ -6,6 +6,7 @@
 
 #include "backends/backend.h"
 #include "backends/gpu/forward_pass.h"
+#include "backends/gpu/sample_input.h"
 #include "backends/gpu/step_input.h"
 #include "kernels/gpu/runtime.h"
 
@@ -22,22 +23,25 @@ class BatchGraphs {
               const ForwardPass::Setup& setup);
 
   static bool Takes(const StepBatch& batch);
-  // Waits for the step. best [rows]. Throws Error kDevice as ForwardPass::Run does.
-  void Run(const StepBatch& batch, std::span<int32_t> best, gpuStream stream);
+  // Waits for the step. `chosen` [rows]; `sampling` says how, null: the best logit. Throws Error kDevice as
+  // ForwardPass::Run does.
+  void Run(const StepBatch& batch, const SampleInput* sampling, std::span<int32_t> chosen, gpuStream stream);
+  // The step's launches, in a graph that is recorded while `times` lives, and run.
+  void Time(const StepBatch& batch, GraphTimes& times, gpuStream stream);
 
  private:
   struct Recorded {
     Graph graph;
-    int version = 0;  // of the step's input
+    int version = 0, sampling_version = 0;  // of what the step is read from
   };
   static constexpr size_t kSizes = 16;
 
-  Recorded& Prepared(size_t size, gpuStream stream);
+  Recorded& Prepared(size_t size, const SampleInput* sampling, gpuStream stream);
 
   ForwardPass pass_;
   StepInput input_{kMostRows};
   PinnedMemory results_;
-  std::array<Recorded, kSizes> recorded_;
+  std::array<Recorded, kSizes> greedy_, sampled_;
 };
 
 }  // namespace lapidary::gpu

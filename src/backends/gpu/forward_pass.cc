@@ -44,7 +44,8 @@ struct ForwardPass::Step {
   std::span<const int32_t> sequences;  // of the rows, on the host; empty where the step is recorded
   int64_t logit_rows;
   bool wants_best;
-  std::span<float> logits;  // where they go on the host; may be empty
+  const SampleInput* sampling;  // null: the best logit is chosen
+  std::span<float> logits;      // where they go on the host; may be empty
   TapSink* taps;
   gpuStream stream;
   bool stops_early;  // some rows' logits are not wanted
@@ -71,10 +72,15 @@ ForwardPass::ForwardPass(const ModelPlan& plan, const PlacedWeights& weights, co
 void ForwardPass::Run(const StepBatch& batch, const StepInput& input, const StepOutput& output, TapSink* taps,
                       gpuStream stream) {
   const auto logit_rows = static_cast<int64_t>(batch.logit_rows.size());
-  const Step step{input,         batch.sequences,
-                  logit_rows,    !output.best.empty(),
-                  output.logits, taps,
-                  stream,        batch.stop_early && batch.logit_rows.size() < batch.ids.size()};
+  const Step step{input,
+                  batch.sequences,
+                  logit_rows,
+                  !output.best.empty(),
+                  output.sampling,
+                  output.logits,
+                  taps,
+                  stream,
+                  batch.stop_early && batch.logit_rows.size() < batch.ids.size()};
   rows_ = {static_cast<int64_t>(batch.ids.size()), nullptr, input.ids(), input.rows(), batch.positions, false};
   rows_.is_decode = rows_.count <= kDecodeMaxRows && LongestRun(batch.sequences) <= kDecodeFewRows;
   Start(step);
@@ -86,8 +92,8 @@ void ForwardPass::Run(const StepBatch& batch, const StepInput& input, const Step
   if (step.wants_best) std::copy(results.begin() + kResultIds, results.end(), output.best.begin());
 }
 
-void ForwardPass::LaunchDecode(const StepInput& input, int64_t rows, gpuStream stream) {
-  const Step step{input, {}, rows, true, {}, nullptr, stream, false};
+void ForwardPass::LaunchDecode(const StepInput& input, const SampleInput* sampling, int64_t rows, gpuStream stream) {
+  const Step step{input, {}, rows, true, sampling, {}, nullptr, stream, false};
   rows_ = {rows, input.count(), input.ids(), input.rows(), {}, true};
   Start(step);
   Layers(step);
@@ -446,7 +452,6 @@ void ForwardPass::Logits(const Step& step) {
 
 void ForwardPass::LogitsOfPiece(const Step& step, int64_t begin, const RowCount& rows) {
   const auto hidden = static_cast<int>(plan_.hidden());
-  const int64_t vocab = plan_.vocab();
   const float softcap = static_cast<float>(plan_.config.final_logit_softcapping.value_or(0.0));
   int32_t* best = results_.data() + kResultIds + begin;
   products_.SetRows(rows.max, std::min(Room(), kLogitRows));
@@ -454,14 +459,29 @@ void ForwardPass::LogitsOfPiece(const Step& step, int64_t begin, const RowCount&
           static_cast<float>(plan_.config.rms_norm_eps), products_.Input(hidden));
   if (products_.is_few()) {
     products_.MultiplyHead(weights_.embed_tokens, softcap, a_.logits, best, step.stream);
+    if (step.sampling != nullptr) ChooseIds(step, begin, rows);
     return;
   }
   products_.MultiplyLogits(weights_.embed_tokens, softcap, rows, a_.logits, step.stream);
-  if (!step.wants_best) return;
+  if (step.wants_best) ChooseIds(step, begin, rows);
+}
+
+void ForwardPass::ChooseIds(const Step& step, int64_t begin, const RowCount& rows) {
+  const int64_t vocab = plan_.vocab(), most = std::min(Room(), kLogitRows);
   const LogitsView logits{a_.logits.data(), vocab, vocab, rows.count};
-  a_.maxima.Reserve(std::min(Room(), kLogitRows) * MaximaGroups(vocab));
-  GroupMaxima(step.stream, logits, rows.max, a_.maxima.data(), false);
-  Argmax(step.stream, logits, a_.maxima.data(), rows.max, best, false);
+  int32_t* ids = results_.data() + kResultIds + begin;
+  if (step.sampling == nullptr) {
+    a_.maxima.Reserve(most * MaximaGroups(vocab));
+    GroupMaxima(step.stream, logits, rows.max, a_.maxima.data(), true);
+    Argmax(step.stream, logits, a_.maxima.data(), rows.max, ids, true);
+    return;
+  }
+  a_.sampling.Reserve(static_cast<int64_t>(SampleWorkspaceBytes(vocab, static_cast<int>(most))));
+  SampleArgs args = step.sampling->Args(begin);
+  args.logits = logits;
+  args.workspace = a_.sampling.data();
+  args.ids = ids;
+  Sample(step.stream, args, rows.max, true);
 }
 
 void ForwardPass::ShowTap(const Step& step, Tap tap, int layer, const float* data, int64_t width) {

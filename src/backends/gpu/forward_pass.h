@@ -11,6 +11,7 @@
 #include "backends/gpu/placed_weights.h"
 #include "backends/gpu/products.h"
 #include "backends/gpu/rotation.h"
+#include "backends/gpu/sample_input.h"
 #include "backends/gpu/scratch.h"
 #include "backends/gpu/step_input.h"
 #include "kernels/gpu/attention_decode.h"
@@ -25,6 +26,8 @@ namespace lapidary::gpu {
 struct StepOutput {
   std::span<float> logits;  // [logit rows, vocab]
   std::span<int32_t> best;  // [logit rows]
+  // How `best` are chosen, sent for the logit rows in their order; null: the best logit.
+  const SampleInput* sampling = nullptr;
 };
 
 // The most rows that one sequence has in the step.
@@ -54,9 +57,10 @@ class ForwardPass {
   // which no sequence has more than kDecodeFewRows. Rows up to `rows` take part, those that are not there with zeros
   // for ids and positions, but write no K/V. May be recorded once it has been called for as many rows: what changes
   // from step to step is read from `input`.
-  void LaunchDecode(const StepInput& input, int64_t rows, gpuStream stream);
+  // Where `sampling` is not null, it says how tokens are chosen, and is read as `input` is.
+  void LaunchDecode(const StepInput& input, const SampleInput* sampling, int64_t rows, gpuStream stream);
   // What LaunchDecode leaves, in device memory: the first value that is not finite (WhereNonFinite), in the place of
-  // two ids, then the best id of each row.
+  // two ids, then the chosen id of each row.
   const int32_t* results() const { return results_.data(); }
   static constexpr int kResultIds = 2;
   // Throws Error kDevice where `results`, copied to the host, tell of a value that is not finite.
@@ -104,6 +108,7 @@ class ForwardPass {
     Scratch<float> per_layer_gate;             // [terms, rows, P]
     Scratch<float> logits;                     // [terms, piece, V]
     Scratch<float> maxima;                     // [piece, groups of ids]
+    Scratch<std::byte> sampling;               // for a piece
   };
 
   // rows_ holds those of the step.
@@ -134,6 +139,8 @@ class ForwardPass {
   void Logits(const Step& step);
   // Logits and best ids of rows [begin, begin + rows.max).
   void LogitsOfPiece(const Step& step, int64_t begin, const RowCount& rows);
+  // The ids of the rows from their logits.
+  void ChooseIds(const Step& step, int64_t begin, const RowCount& rows);
   KvCacheView CacheOf(const Step& step, const LayerPlan& plan) const;
   void ShowTap(const Step& step, Tap tap, int layer, const float* data, int64_t width);
   RowCount AllRows() const { return {static_cast<int32_t>(rows_.count), rows_.live}; }

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "backends/gpu/batch_graphs.h"
 #include "backends/gpu/decode_pass.h"
@@ -13,12 +15,16 @@
 #include "backends/gpu/kv_storage.h"
 #include "backends/gpu/placed_weights.h"
 #include "backends/gpu/places.h"
+#include "backends/gpu/sample_input.h"
+#include "backends/gpu/scratch.h"
 #include "backends/gpu/step_input.h"
 #include "backends/step_check.h"
 #include "base/error.h"
 #include "checkpoint/tensor_index.h"
 #include "kernels/gpu/bandwidth_probe.h"
+#include "kernels/gpu/matmul.h"
 #include "kernels/gpu/runtime.h"
+#include "kernels/gpu/sampling.h"
 #include "model/config.h"
 #include "model/model_weights.h"
 
@@ -58,6 +64,16 @@ class DecodeGraph {
     recorded.graph.Launch(stream);
   }
 
+  // As BatchGraphs::Time.
+  void Time(const StepInput& input, int rows, GraphTimes& times, gpuStream stream) {
+    const Graph graph = Graph::Capture(stream, [&] {
+      times.Start(stream);
+      pass_.Launch(input, rows, stream);
+    });
+    for (int i = 0; i < 2; ++i) graph.Launch(stream);
+    Synchronize(stream);
+  }
+
   const DecodePass& pass() const { return pass_; }
 
  private:
@@ -95,7 +111,7 @@ class GpuBackend final : public Backend {
     forward_.emplace(plan_, weights_, storage_, setup);
     batches_.emplace(plan_, weights_, storage_, setup);
     if (DecodePass::Takes(plan_)) decode_.emplace(plan_, weights_, storage_, device_, positions);
-    results_ = PinnedMemory(DecodePass::kResults * sizeof(int32_t));
+    results_ = PinnedMemory((DecodePass::kResults + kFewRows) * sizeof(int32_t));
     logits_ = PinnedMemory(static_cast<size_t>(kFewRows * plan_.vocab()) * sizeof(float));
   }
 
@@ -107,6 +123,13 @@ class GpuBackend final : public Backend {
     Run(batch, {{}, best}, taps);
   }
 
+  bool Samples() const override { return plan_.vocab() <= kMaxVocab; }
+  void ForwardSample(const StepBatch& batch, std::span<const RowSampling> rows, std::span<int32_t> chosen) override {
+    CheckRoom("ways of sampling", rows.size(), batch.logit_rows.size());
+    sampling_ = rows;
+    Run(batch, {{}, chosen, &sample_input_}, nullptr);
+  }
+
   bool CopyKvBlock(int group, int32_t from, int32_t to) override {
     storage_.CopyBlock(static_cast<size_t>(group), from, to, stream_.get());
     return true;
@@ -114,7 +137,12 @@ class GpuBackend final : public Backend {
 
   double LastStepFlops() const override { return flops_; }
   int64_t PreferredStepTokens() const override { return 2048; }
-  MachineRates MeasureMachine() override { return {MeasureReadBandwidth() * 1e9, 0}; }
+  MachineRates MeasureMachine() override {
+    if (product_rate_ == 0) product_rate_ = MeasureProductRate();
+    return {MeasureReadBandwidth() * 1e9, product_rate_, "bfloat16 products"};
+  }
+  std::vector<KernelTime> TimeKernels(const StepBatch& batch) override;
+  std::optional<DeviceMemoryUse> MemoryUse() const override;
 
  private:
   void Run(const StepBatch& batch, const StepOutput& output, TapSink* taps) {
@@ -125,9 +153,11 @@ class GpuBackend final : public Backend {
     if (decode_ && taps == nullptr && batch.ids.size() <= size_t{kFewRows} && batch.stop_early) {
       RunFew(batch, output);
     } else if (taps == nullptr && output.logits.empty() && BatchGraphs::Takes(batch)) {
-      batches_->Run(batch, output.best, stream_.get());
+      SendSampling(batch, output, false);
+      batches_->Run(batch, output.sampling, output.best, stream_.get());
       flops_ = WeightFlops(batch);
     } else {
+      SendSampling(batch, output, false);
       many_input_.Send(batch, stream_.get());
       forward_->Run(batch, many_input_, output, taps, stream_.get());
       flops_ = forward_->flops();
@@ -135,6 +165,10 @@ class GpuBackend final : public Backend {
   }
 
   void RunFew(const StepBatch& batch, const StepOutput& output);
+  // `in_step`: rows of the step are chosen from, of which the logit rows are some; else the logit rows alone.
+  void SendSampling(const StepBatch& batch, const StepOutput& output, bool in_step);
+  // Chooses from the logits of the few-row pass.
+  void SampleFew(const StepBatch& batch);
   double WeightFlops(const StepBatch& batch) const {
     return 2.0 * static_cast<double>(weight_bytes_per_step_ / 2) * static_cast<double>(batch.ids.size());
   }
@@ -147,22 +181,100 @@ class GpuBackend final : public Backend {
   Stream stream_;
   KvStorage storage_;
   StepInput few_input_, many_input_;
+  SampleInput sample_input_;
+  std::span<const RowSampling> sampling_;  // of the step
+  Scratch<float> sample_logits_;           // [kFewRows, vocab]
+  Scratch<std::byte> sample_workspace_;
+  Scratch<int32_t> sampled_;  // [kFewRows]
   std::optional<ForwardPass> forward_;
   std::optional<BatchGraphs> batches_;
   std::optional<DecodeGraph> decode_;
   PinnedMemory results_, logits_;
   double flops_ = 0;
+  double product_rate_ = 0;  // 0: not measured yet
 };
+
+// Those of the keys and values that a step's attention reads.
+int64_t AttentionBytes(const ModelPlan& plan, const KvStorage& storage, std::span<const int32_t> positions) {
+  int64_t elements = 0;
+  for (const LayerPlan& layer : plan.layers) {
+    for (const int32_t position : positions) {
+      const int64_t seen = layer.window == 0 ? position + 1 : std::min<int64_t>(position + 1, layer.window);
+      elements += 2 * seen * layer.kv_heads * layer.head_dim;
+    }
+  }
+  return elements * (storage.is_bf16() ? 2 : 4);
+}
+
+std::vector<KernelTime> GpuBackend::TimeKernels(const StepBatch& batch) {
+  CheckStep(plan_, {storage_.blocks(0), storage_.blocks(1)}, batch);
+  if (!BatchGraphs::Takes(batch)) return {};
+  std::vector<int32_t> ignored(batch.ids.size());
+  Run(batch, {{}, ignored}, nullptr);  // all is set up, and the step is sound
+  GraphTimes times;
+  if (decode_ && batch.ids.size() <= size_t{kFewRows}) {
+    decode_->Time(few_input_, static_cast<int>(batch.ids.size()), times, stream_.get());
+  } else {
+    batches_->Time(batch, times, stream_.get());
+  }
+  std::vector<KernelTime> kernels;
+  for (const GraphTimes::Entry& entry : times.Read()) {
+    auto kernel = std::ranges::find(kernels, entry.name, &KernelTime::name);
+    if (kernel == kernels.end()) kernel = kernels.insert(kernels.end(), {.name = entry.name});
+    ++kernel->launches;
+    kernel->seconds += entry.ms * 1e-3;
+    kernel->bytes += entry.bytes;
+  }
+  const auto attention = std::ranges::find(kernels, "attention_decode", &KernelTime::name);
+  if (attention != kernels.end()) attention->bytes = AttentionBytes(plan_, storage_, batch.positions);
+  return kernels;
+}
+
+std::optional<DeviceMemoryUse> GpuBackend::MemoryUse() const {
+  DeviceMemoryUse use;
+  use.weights = static_cast<int64_t>(weights_.matrices.size_bytes() + weights_.vectors.size_bytes());
+  for (size_t g = 0; g < kKvGroups; ++g) use.kv += storage_.blocks(g) * storage_.block_bytes(g);
+  if (const std::optional<DeviceInfo> now = FindDevice(nullptr)) use.used = device_.free_bytes - now->free_bytes;
+  return use;
+}
+
+void GpuBackend::SendSampling(const StepBatch& batch, const StepOutput& output, bool in_step) {
+  if (output.sampling == nullptr) return;
+  std::vector<int32_t> places(batch.logit_rows.begin(), batch.logit_rows.end());
+  if (!in_step) std::iota(places.begin(), places.end(), 0);
+  sample_input_.Send(sampling_, places, stream_.get());
+}
+
+void GpuBackend::SampleFew(const StepBatch& batch) {
+  const int64_t vocab = plan_.vocab();
+  const auto rows = static_cast<int64_t>(batch.ids.size());
+  sample_logits_.Reserve(kFewRows * vocab);
+  sample_workspace_.Reserve(static_cast<int64_t>(SampleWorkspaceBytes(vocab, kFewRows)));
+  sampled_.Reserve(kFewRows);
+  CopyOnDevice(sample_logits_.data(), decode_->pass().logits(), static_cast<size_t>(rows * vocab) * sizeof(float),
+               stream_.get());
+  SampleArgs args = sample_input_.Args(0);
+  args.logits = {sample_logits_.data(), vocab, vocab, few_input_.count()};
+  args.workspace = sample_workspace_.data();
+  args.ids = sampled_.data();
+  Sample(stream_.get(), args, static_cast<int>(rows), false);
+}
 
 void GpuBackend::RunFew(const StepBatch& batch, const StepOutput& output) {
   const gpuStream stream = stream_.get();
   few_input_.Send(batch, stream);
+  SendSampling(batch, output, true);
   decode_->Run(few_input_, static_cast<int>(batch.ids.size()), stream);
   const DecodePass& pass = decode_->pass();
   int32_t* results = static_cast<int32_t*>(results_.data());
   float* logits = static_cast<float*>(logits_.data());
   const auto vocab = static_cast<size_t>(plan_.vocab());
   CopyToHost(results, pass.results(), DecodePass::kResults * sizeof(int32_t), stream);
+  int32_t* sampled = results + DecodePass::kResults;
+  if (output.sampling != nullptr) {
+    SampleFew(batch);
+    CopyToHost(sampled, sampled_.data(), batch.ids.size() * sizeof(int32_t), stream);
+  }
   if (!output.logits.empty()) {
     CopyToHost(logits, pass.logits(), batch.ids.size() * vocab * sizeof(float), stream);
   }
@@ -176,7 +288,7 @@ void GpuBackend::RunFew(const StepBatch& batch, const StepOutput& output) {
   }
   for (size_t i = 0; i < batch.logit_rows.size(); ++i) {
     const auto row = static_cast<size_t>(batch.logit_rows[i]);
-    if (!output.best.empty()) output.best[i] = std::max(results[row], 0);
+    if (!output.best.empty()) output.best[i] = std::max((output.sampling == nullptr ? results : sampled)[row], 0);
     if (!output.logits.empty()) std::memcpy(&output.logits[i * vocab], logits + row * vocab, vocab * sizeof(float));
   }
   flops_ = WeightFlops(batch);

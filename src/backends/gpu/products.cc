@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string>
 
 namespace lapidary::gpu {
 
@@ -52,6 +53,10 @@ MatmulBatchArgs Products::BatchArgs(const DeviceMatrix& w) const {
   return {static_cast<int32_t>(rows_), static_cast<int32_t>(terms_), input_, w.data, w.rows, w.cols};
 }
 
+void Products::NoteProduct(const DeviceMatrix& w, int64_t result_bytes) const {
+  NoteBytes(2 * int64_t{w.cols} * (w.rows + (is_few() ? 2 : terms_) * rows_) + result_bytes * rows_ * w.rows);
+}
+
 void Products::CountFlops(const DeviceMatrix& w) {
   flops_ += 2.0 * static_cast<double>(rows_) * static_cast<double>(w.rows) * static_cast<double>(w.cols);
 }
@@ -65,9 +70,11 @@ void Products::RunFaster(const DeviceMatrix& w, Kind kind, gpuStream stream, con
   known->second ? batch() : many();
 }
 
-RowInput Products::MultiplyMany(const DeviceMatrix& w, Scratch<float>& y, gpuStream stream) {
+RowInput Products::MultiplyMany(const char* what, const DeviceMatrix& w, Scratch<float>& y, gpuStream stream) {
   y.Reserve(terms_ * room_ * w.rows);
   many_.Run(stream, {terms_ * rows_, w.rows, w.cols, 0}, input_, w.data, y.data(), Workspace());
+  NoteWork((std::string(what) + ", cuBLASLt").c_str(), stream);
+  NoteProduct(w, 4 * terms_);
   if (terms_ == 1) return {y.data(), w.rows};
   return {y.data(), w.rows, y.data() + rows_ * w.rows, 2, rows_ * w.rows};
 }
@@ -78,14 +85,16 @@ RowInput Products::Multiply(const char* what, const DeviceMatrix& w, Scratch<flo
   y.Reserve((measures_batch_ ? std::max<int64_t>(terms_, splits) : terms_) * room_ * w.rows);
   if (is_few()) {
     MultiplyFew(what, stream, FewArgs(w, y.data()));
+    NoteProduct(w, 4);
     return {y.data(), w.rows};
   }
   RowInput out;
   const auto batch = [&] {
     MatmulBatch(what, stream, BatchArgs(w), splits, 0, y.data());
+    NoteProduct(w, 4 * splits);
     out = {y.data(), w.rows, y.data() + rows_ * w.rows, splits - 1, rows_ * w.rows};
   };
-  RunFaster(w, Kind::kStore, stream, batch, [&] { out = MultiplyMany(w, y, stream); });
+  RunFaster(w, Kind::kStore, stream, batch, [&] { out = MultiplyMany(what, w, y, stream); });
   return out;
 }
 
@@ -106,18 +115,27 @@ void Products::MultiplyGated(const char* what, const DeviceMatrix& w, RowCount r
   gated_.Reserve(terms_ * room_ * width);
   const RowOutput out = Terms(gated_.data(), width);
   RunFaster(
-      w, Kind::kGated, stream, [&] { MatmulBatchGated(what, stream, BatchArgs(w), out); },
-      [&] { gate(MultiplyMany(w, y, stream), out); });
+      w, Kind::kGated, stream,
+      [&] {
+        MatmulBatchGated(what, stream, BatchArgs(w), out);
+        NoteProduct(w, terms_);
+      },
+      [&] { gate(MultiplyMany(what, w, y, stream), out); });
   input_ = gated_.data();
 }
 
 void Products::MultiplyLogits(const DeviceMatrix& w, float softcap, RowCount rows, Scratch<float>& y,
                               gpuStream stream) {
+  constexpr const char* what = "embed_tokens";
   CountFlops(w);
   y.Reserve(terms_ * room_ * w.rows);
   RunFaster(
-      w, Kind::kLogits, stream, [&] { MatmulBatch("embed_tokens", stream, BatchArgs(w), 1, softcap, y.data()); },
-      [&] { Softcap(stream, rows, w.rows, MultiplyMany(w, y, stream), softcap, y.data()); });
+      w, Kind::kLogits, stream,
+      [&] {
+        MatmulBatch(what, stream, BatchArgs(w), 1, softcap, y.data());
+        NoteProduct(w, 4);
+      },
+      [&] { Softcap(stream, rows, w.rows, MultiplyMany(what, w, y, stream), softcap, y.data()); });
 }
 
 void Products::MultiplyHead(const DeviceMatrix& w, float softcap, Scratch<float>& y, int32_t* best, gpuStream stream) {
@@ -127,6 +145,7 @@ void Products::MultiplyHead(const DeviceMatrix& w, float softcap, Scratch<float>
   args.softcap = softcap;
   args.best = cta_best_.data();
   MultiplyFewHead("embed_tokens", stream, args);
+  NoteProduct(w, 4);
   BestOfCtas(stream, args.rows, cta_best_.data(), best);
 }
 

@@ -56,7 +56,9 @@ class Products {
   MatmulBatchArgs BatchArgs(const DeviceMatrix& w) const;
   RowOutput Terms(uint16_t* hi, int64_t width) const;
   MatmulWorkspace Workspace() const { return {workspace_.data(), static_cast<size_t>(workspace_.size())}; }
-  RowInput MultiplyMany(const DeviceMatrix& w, Scratch<float>& y, gpuStream stream);
+  RowInput MultiplyMany(const char* what, const DeviceMatrix& w, Scratch<float>& y, gpuStream stream);
+  // Tells of the weights, x, and `result_bytes` for each result.
+  void NoteProduct(const DeviceMatrix& w, int64_t result_bytes) const;
   // Runs the faster one of both, at least once.
   using Work = std::function<void()>;
   void RunFaster(const DeviceMatrix& w, Kind kind, gpuStream stream, const Work& batch, const Work& many);

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "testing/model_runner.h"
@@ -120,6 +121,75 @@ TEST_P(GpuBackendTest, BatchesChooseAsTheirLogitsSay) {
       EXPECT_EQ(best[i], Argmax(std::span(logits).subspan(i * vocab, vocab))) << rows << " rows, row " << i;
     }
   }
+}
+
+// Few rows, many that decode, and steps with prompts, of which not all rows are chosen from.
+TEST_P(GpuBackendTest, ChoosesAsTheSamplerDoes) {
+  std::vector<std::vector<int32_t>> prompts;
+  for (uint32_t s = 0; s < 9; ++s) prompts.push_back(Ids(2 + s % 3, s));
+  Read read = ReadPrompts(prompts);
+  const int64_t vocab = read.runner->vocab();
+  const auto check = [&](const std::vector<ModelRunner::Part>& parts, const std::vector<int32_t>& wanted) {
+    std::vector<SamplingParams> params(wanted.size());
+    std::vector<Sampler> samplers;
+    std::vector<std::vector<TouchedId>> touched(wanted.size());
+    std::vector<RowSampling> rows;
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      SamplingParams& p = params[i];
+      p.temperature = i % 3 == 0 ? 0.0 : 1.5;
+      p.top_k = i % 2 == 0 ? 0 : 20;
+      p.top_p = i % 4 < 2 ? 1.0 : 0.9;
+      p.min_p = i % 5 == 4 ? 0.01 : 0.0;
+      p.seed = i;
+      if (i % 3 == 1) p.repetition_penalty = 1.5;
+      if (i % 3 == 2) p.logit_bias = {{5, 3.0}};
+      samplers.emplace_back(p, Ids(20, 3), vocab);
+      for (const int32_t id : Ids(i, 11)) samplers.back().Accept(id);
+      samplers.back().AppendTouched(touched[i]);
+      rows.push_back({&p, static_cast<uint64_t>(samplers.back().accepted()), touched[i]});
+    }
+    std::vector<float> logits = read.runner->Step(parts, wanted);
+    const std::vector<int32_t> chosen = read.runner->StepSampled(parts, wanted, rows);
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      const auto width = static_cast<size_t>(vocab);
+      EXPECT_EQ(chosen[i], samplers[i].Choose(std::span(logits).subspan(i * width, width))) << i;
+    }
+  };
+  const auto part = [&](int s, std::vector<int32_t> ids) {
+    return ModelRunner::Part{s, static_cast<int64_t>(prompts[static_cast<size_t>(s)].size()), std::move(ids)};
+  };
+  check({part(0, {7}), part(2, {8, 9}), part(3, {10})}, {0, 2, 3});
+  std::vector<ModelRunner::Part> all;
+  for (int s = 0; s < 9; ++s) all.push_back(part(s, {7 + s}));
+  check(all, {0, 1, 2, 3, 4, 5, 6, 7, 8});
+  check({part(0, {7}), part(1, Ids(12, 5)), part(4, {9})}, {0, 12, 13});
+}
+
+TEST_P(GpuBackendTest, TimesEachKernelOfAStep) {
+  const std::vector<std::vector<int32_t>> prompts(9, Ids(4, 1));
+  Read read = ReadPrompts(prompts);
+  for (const int rows : {1, 9}) {
+    std::vector<ModelRunner::Part> parts;
+    std::vector<int32_t> wanted;
+    for (int s = 0; s < rows; ++s) {
+      parts.push_back({s, 4, {7}});
+      wanted.push_back(s);
+    }
+    const std::vector<KernelTime> kernels = read.runner->TimeKernels(parts, wanted);
+    ASSERT_FALSE(kernels.empty());
+    int64_t launches = 0;
+    for (const KernelTime& kernel : kernels) {
+      EXPECT_GT(kernel.launches, 0) << kernel.name;
+      EXPECT_GE(kernel.seconds, 0) << kernel.name;
+      launches += kernel.launches;
+    }
+    EXPECT_GT(launches, rows > 8 ? read.backend->plan().config.num_hidden_layers : 0);
+  }
+  const std::optional<DeviceMemoryUse> use = read.backend->MemoryUse();
+  ASSERT_TRUE(use.has_value());
+  EXPECT_GT(use->weights, 0);
+  EXPECT_GT(use->kv, 0);
+  EXPECT_GE(use->used, use->weights + use->kv);
 }
 
 // The table of per-layer embeddings gives the same bits from either side.
