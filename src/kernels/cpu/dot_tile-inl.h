@@ -196,10 +196,11 @@ HWY_INLINE void DotTile(const TileArgs<typename Load::T>& args, size_t begin, si
   };
   // Small tiles have registers for both halves: they load the weights, which come from memory, only once.
   const auto both_halves = [&](const float* HWY_RESTRICT x, const T* HWY_RESTRICT w, size_t w_stride) HWY_ATTR {
-    // A single row is better off with x as memory operands: on 4 streams of 2,048 columns and more 61 GB/s of 62, else
-    // 52 (Zen 4, GCC 12, 2026-12-01).
+    // With prefetches, GCC 12 does better for a single row when x may stay a memory operand: 3 streams of 12,288
+    // columns 58 GB/s of 59, else 50 (Zen 4, 2026-12-01).
+    constexpr bool kPin = MR > 1 || !kPrefetch;
     const auto load = [&](const float* at)
-                          HWY_ATTR { return MR > 1 ? InRegister(hn::LoadU(df, at)) : hn::LoadU(df, at); };
+                          HWY_ATTR { return kPin ? InRegister(hn::LoadU(df, at)) : hn::LoadU(df, at); };
     const VF a0 = load(x), b0 = load(x + kLanes);
     const VF a1 = MR > 1 ? load(x + args.x_stride) : a0;
     const VF b1 = MR > 1 ? load(x + args.x_stride + kLanes) : b0;

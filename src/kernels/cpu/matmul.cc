@@ -28,10 +28,15 @@ struct StreamPart {
   size_t i_begin = 0, i_end = 0;
 };
 
-// Linear streams of weights that a thread reads at once in a product of few rows. Zen 4, 2 threads, 2026-12-01, GB/s of
-// 62 for 1 row of 1,536 / 12,288 columns: 3 streams 61 / 61, 4 63 / 61, 6 53 / 56, 8 51 / 55; for 4 rows: 4 51 / 48,
-// 5 50 / 50, 6 47 / 46.
-constexpr int kStreams = 4;
+// Linear streams of weights that a thread reads at once in a product of one row, and of few. One row of at most
+// kUnaidedColumns columns leaves it to the hardware to prefetch; with more columns the activations no longer stay in
+// the first-level cache. Zen 4, 2 threads, 2026-12-01, GB/s of 59 to 62: one row of 1,536 columns without prefetch on 3
+// streams 61, with it 55; of 12,288 columns with prefetch on 3 streams 58, 4 50, 6 52, without 47; four rows on 4
+// streams 49, 5 49, 6 47.
+constexpr int kOneRowStreams = 3, kFewRowsStreams = 4;
+constexpr size_t kUnaidedColumns = 2048;
+
+constexpr int StreamsOf(size_t rows) { return rows == 1 ? kOneRowStreams : kFewRowsStreams; }
 
 }  // namespace lapidary::cpu
 #endif
@@ -57,29 +62,30 @@ void PackRows(DType dtype, const float* x, size_t row_begin, size_t row_end, siz
   }
 }
 
-// Products of up to kFewRows rows run at the speed of memory. A thread's share of the outputs is cut into kStreams runs
-// of rows that lie together, and a tile takes one row of each: tile i is rows i of all runs. So the thread reads that
-// many linear streams, which is what hardware prefetchers follow best; rows side by side, two in a page, confuse them.
+// Products of up to kFewRows rows run at the speed of memory. A thread's share of the outputs is cut into runs of
+// rows that lie together, and a tile takes one row of each: tile i is rows i of all runs. So the thread reads that many
+// linear streams, which is what hardware prefetchers follow best; rows side by side, two in a page, confuse them.
 // Measured 2026-11-30, 2 cores of Zen 4 with 55 GB/s, K = 1536: neighbouring rows 36 GB/s (32 with software prefetch),
 // separate runs 50.
 //
 // Rows of each run: how many tiles there are.
-size_t RunOf(size_t outputs) {
-  const size_t run = outputs / kStreams;
+size_t RunOf(size_t rows, size_t outputs) {
+  const size_t run = outputs / StreamsOf(rows);
   // A large even distance would put all streams on the same memory banks and cache sets.
   return run > 64 && run % 2 == 0 ? run - 1 : run;
 }
 
 // One row of each run at a time. kRows: `rows` where it makes one tile, else 0.
-template <class Load, int kRows>
+template <class Load, bool kPrefetch, int kRows>
 HWY_NOINLINE void StreamTiles(TileArgs<typename Load::T> args, size_t rows, size_t k, size_t tiles) {
+  constexpr int kStreams = StreamsOf(kRows);
   const size_t block = DotBlockSize(k);
   for (size_t i = 0; i < tiles; ++i) {
     for (size_t begin = 0; begin < k; begin += block) {
       if constexpr (kRows > 0) {
-        DotTile<Load, true, kRows, kStreams>(args, begin, std::min(k, begin + block), begin > 0);
+        DotTile<Load, kPrefetch, kRows, kStreams>(args, begin, std::min(k, begin + block), begin > 0);
       } else {
-        RowTiles<Load, true, kStreams>(args, rows, begin, std::min(k, begin + block), begin > 0);
+        RowTiles<Load, kPrefetch, kStreams>(args, rows, begin, std::min(k, begin + block), begin > 0);
       }
     }
     args.w += k;
@@ -100,7 +106,7 @@ void RestTiles(TileArgs<typename Load::T> args, size_t rows, size_t k, size_t ou
       args.out += NR;
     }
   };
-  tiles(std::integral_constant<int, kStreams>());
+  tiles(std::integral_constant<int, kFewRowsStreams>());
   tiles(std::integral_constant<int, 1>());
 }
 
@@ -152,9 +158,9 @@ void FewRowsPart(const float* packed, size_t rows, const MatmulTarget& target, c
   WithLoad(target.weight.dtype, [&](auto load) {
     using Load = decltype(load);
     const size_t k = static_cast<size_t>(target.weight.cols), outputs = part.n_end - part.n_begin;
-    const size_t run = RunOf(outputs);
+    const size_t run = RunOf(rows, outputs);
     if (part.rest) {
-      const size_t done = kStreams * run;
+      const size_t done = StreamsOf(rows) * run;
       return RestTiles<Load>(Tiles<Load>(packed, target, part.n_begin + done), rows, k, outputs - done);
     }
     TileArgs<typename Load::T> args = Tiles<Load>(packed, target, part.n_begin);
@@ -165,13 +171,14 @@ void FewRowsPart(const float* packed, size_t rows, const MatmulTarget& target, c
     const size_t tiles = part.i_end - part.i_begin;
     switch (rows) {
       case 1:
-        return StreamTiles<Load, 1>(args, rows, k, tiles);
+        if (k <= kUnaidedColumns) return StreamTiles<Load, false, 1>(args, rows, k, tiles);
+        return StreamTiles<Load, true, 1>(args, rows, k, tiles);
       case 2:
-        return StreamTiles<Load, 2>(args, rows, k, tiles);
+        return StreamTiles<Load, true, 2>(args, rows, k, tiles);
       case kTileRows:
-        return StreamTiles<Load, kTileRows>(args, rows, k, tiles);
+        return StreamTiles<Load, true, kTileRows>(args, rows, k, tiles);
       default:
-        return StreamTiles<Load, 0>(args, rows, k, tiles);
+        return StreamTiles<Load, true, 0>(args, rows, k, tiles);
     }
   });
 }
@@ -219,10 +226,10 @@ void FewRows(ThreadPool& pool, int threads, MatmulScratch& scratch, const float*
   for (size_t t = 0; t < targets.size(); ++t) {
     for (size_t owner = 0; owner < count; ++owner) {
       const auto [begin, end] = share(t, owner);
-      tiles[t * count + owner].Reset(static_cast<uint32_t>(HWY_DYNAMIC_DISPATCH(RunOf)(end - begin)));
+      tiles[t * count + owner].Reset(static_cast<uint32_t>(HWY_DYNAMIC_DISPATCH(RunOf)(rows, end - begin)));
     }
   }
-  const size_t tile_bytes = kStreams * k * SizeOf(targets[0].weight.dtype);
+  const size_t tile_bytes = StreamsOf(rows) * k * SizeOf(targets[0].weight.dtype);
   const auto least = static_cast<uint32_t>(kTakeBytes / std::max<size_t>(1, tile_bytes) + 1);
   OnThreads(pool, threads, [&](int thread) {
     for (size_t hop = 0; hop < count; ++hop) {
