@@ -240,7 +240,7 @@ void ForwardPass::AppendKv(const Step& step, const LayerPlan& plan, const Placed
   args.rope = rotation_.Table(plan.attention);
   args.rows = rows_.view;
   args.cache = CacheOf(step, plan);
-  KvAppend(step.stream, args, static_cast<int>(rows_.count), false);
+  KvAppend(step.stream, args, static_cast<int>(rows_.count), ReadsAhead());
 }
 
 void ForwardPass::Attend(const Step& step, const LayerPlan& plan, const PlacedLayer& w, const RowInput& q) {
@@ -298,7 +298,7 @@ void ForwardPass::DecodeAttention(const Step& step, const LayerPlan& plan, const
   args.cache = CacheOf(step, plan);
   args.out = AttentionOutput(step, q_width);
   args.workspace = attention_workspace_.data();
-  AttentionDecode(step.stream, cut, args, false);
+  AttentionDecode(step.stream, cut, args, ReadsAhead());
 }
 
 // The next product's input, and memory of its own where a tap wants to see it.

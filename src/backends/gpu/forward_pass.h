@@ -147,6 +147,8 @@ class ForwardPass {
   // Rows that buffers are made for.
   int64_t Room() const { return std::max({rows_.count, decode_rows_, int64_t{kFewRows}}); }
   void SetRows(int64_t rows);
+  // Whether kernels may read the step's input while earlier ones run: in a step of LaunchDecode none writes it.
+  bool ReadsAhead() const { return rows_.live != nullptr; }
 
   const ModelPlan& plan_;
   const PlacedWeights& weights_;

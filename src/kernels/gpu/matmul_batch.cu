@@ -250,8 +250,11 @@ template <int kTerms, bool kGated>
 void LaunchTerms(const char* what, gpuStream stream, const Task& task) {
   if (task.a.rows <= 16) return LaunchTiles<Tiling<16, kTerms, kGated>>(what, stream, task);
   if (task.a.rows <= 32) return LaunchTiles<Tiling<32, kTerms, kGated>>(what, stream, task);
-  if (task.a.rows <= 64) return LaunchTiles<Tiling<64, kTerms, kGated>>(what, stream, task);
-  LaunchTiles<Tiling<128, kTerms, kGated>>(what, stream, task);
+  // More rows of three terms would need more shared memory than devices before sm_90 have.
+  if constexpr (kTerms == 1) {
+    if (task.a.rows > 64) return LaunchTiles<Tiling<128, kTerms, kGated>>(what, stream, task);
+  }
+  LaunchTiles<Tiling<64, kTerms, kGated>>(what, stream, task);
 }
 
 template <bool kGated>

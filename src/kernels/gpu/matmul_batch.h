@@ -24,7 +24,8 @@ struct MatmulBatchArgs {
 int MatmulBatchSplits(int32_t outputs, int32_t cols, int multiprocessors);
 
 // y [splits, rows, outputs]: the parts add up to the product. With softcap > 0, where splits must be 1: softcap *
-// tanh(product / softcap). Reads 2 * cols * outputs bytes of weights once for every 128 rows.
+// tanh(product / softcap). Reads 2 * cols * outputs bytes of weights once for every 128 rows, or 64 of three
+// terms.
 void MatmulBatch(const char* what, gpuStream stream, const MatmulBatchArgs& args, int splits, float softcap, float* y);
 
 // out [rows, outputs / 2] = gelu_tanh(product with the first half of w) * product with the second half; only bf16 terms
