@@ -1,6 +1,7 @@
 #include "backends/gpu/decode_pass.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -58,7 +59,8 @@ class DecodePassTest : public testing::TestWithParam<DType> {
  protected:
   void SetUp() override {
     if (const std::string why = WhyNoTestBackend(); !why.empty()) GTEST_SKIP() << why;
-    folder_ = std::filesystem::path(testing::TempDir()) / "lapidary_decode_pass_test";
+    // Of its own, as the tests run at the same time.
+    folder_ = std::filesystem::path(testing::TempDir()) / ("lapidary_decode_pass_" + std::to_string(getpid()));
     std::filesystem::remove_all(folder_);
     WriteSynthCheckpoint(OddShape(), folder_, 2, {});
   }
