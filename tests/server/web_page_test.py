@@ -11,7 +11,8 @@ from browser import ENTER, ESCAPE, SHIFT, TAB, UP, Browser, skip_without_browser
 from lapidary_server import Server, endless
 from web_page import Page
 
-LONG = '{"ignore_eos": true, "max_tokens": 200000}'
+# Without <turn|>, which ends an answer in a chat, and with the ids that end any text passed over.
+LONG = '{"ignore_eos": true, "logit_bias": {"106": -100}, "max_tokens": 200000}'
 
 
 class WebPage(unittest.TestCase):
