@@ -31,6 +31,18 @@ def wait_for(condition, what="never came true"):
 
 
 @functools.cache
+def with_http_threads(arguments):
+    """The arguments with as many as LAPIDARY_HTTP_THREADS says, where it is set."""
+    threads = os.environ.get("LAPIDARY_HTTP_THREADS")
+    if threads is None:
+        return arguments
+    kept = list(arguments)
+    if "--http-threads" in kept:
+        at = kept.index("--http-threads")
+        del kept[at:at + 2]
+    return [*kept, "--http-threads", threads]
+
+
 def endless():
     """Arguments for a server whose answers no machine ends within a test: the demo model with positions for that."""
     demo = pathlib.Path(__file__).resolve().parents[2] / "models" / "demo"
@@ -55,7 +67,7 @@ class Server:
     def __init__(self, *arguments, port=0, env=None):
         self.log = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
-            [PROGRAM, "serve", "--port", str(port), *arguments],
+            [PROGRAM, "serve", "--port", str(port), *with_http_threads(arguments)],
             stdout=subprocess.PIPE, stderr=self.log, text=True, env={**os.environ, **(env or {})})
         line = self.process.stdout.readline()
         found = re.fullmatch(r"listening on http://.*:(\d+)\n", line)
