@@ -19,6 +19,16 @@ inline std::string TestData(const std::string& name) {
   return std::string(LAPIDARY_SOURCE_DIR) + "/tests/data/" + name;
 }
 
+// Ids below 1,003, the same for the same seed.
+inline std::vector<int32_t> Ids(size_t count, uint32_t seed) {
+  std::vector<int32_t> ids(count);
+  for (int32_t& id : ids) {
+    seed = seed * 1664525u + 1013904223u;
+    id = static_cast<int32_t>(3 + (seed >> 8) % 1000);
+  }
+  return ids;
+}
+
 struct RunOptions {
   int64_t chunk = 1 << 20;
   bool stop_early = true;

@@ -131,7 +131,6 @@ void DecodePass::PlaceLayers() {
   CopyToDevice(layers_.data(), layers.data(), layers.size() * sizeof(DecodeLayer), nullptr);
   Synchronize(nullptr);
   args_.layer = layers_.data();
-  args_.cells = cells_.data();
 }
 
 void DecodePass::Launch(const StepInput& input, int rows, gpuStream stream) {

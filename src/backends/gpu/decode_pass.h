@@ -1,7 +1,7 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <vector>
 
 #include "backends/gpu/kv_storage.h"
 #include "backends/gpu/placed_weights.h"

@@ -42,9 +42,8 @@ int MatmulFewCtas();
 // ids[r] = the best id of row r over all CTAs' (ties: the lowest), -1 when all its logits are NaN.
 void BestOfCtas(gpuStream stream, int rows, const BestLogit* best, int32_t* ids);
 
-// All of these read w.rows * k * 2 bytes once, and their input from every CTA. `what` names the
-// launch in errors. They start as dependent launches: everything they read besides weights and norms may be written by
-// the launch before.
+// Both read w.rows * k * 2 bytes once, and their input from every CTA. `what` names the launch in errors. They start as
+// dependent launches: everything they read besides weights may be written by the launch before.
 
 // y = x W^T.
 void MultiplyFew(const char* what, gpuStream stream, const MatmulFewArgs& args);

@@ -37,15 +37,6 @@ std::string OddShape() {
   return config.dump();
 }
 
-std::vector<int32_t> Ids(size_t count, uint32_t seed) {
-  std::vector<int32_t> ids(count);
-  for (int32_t& id : ids) {
-    seed = seed * 1664525u + 1013904223u;
-    id = static_cast<int32_t>(3 + (seed >> 8) % 900);
-  }
-  return ids;
-}
-
 double Distance(const std::vector<float>& a, const std::vector<float>& b) {
   double error = 0, norm = 0;
   for (size_t i = 0; i < a.size(); ++i) {

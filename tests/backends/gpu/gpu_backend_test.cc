@@ -15,15 +15,6 @@
 namespace lapidary {
 namespace {
 
-std::vector<int32_t> Ids(size_t count, uint32_t seed) {
-  std::vector<int32_t> ids(count);
-  for (int32_t& id : ids) {
-    seed = seed * 1664525u + 1013904223u;
-    id = static_cast<int32_t>(3 + (seed >> 8) % 1000);
-  }
-  return ids;
-}
-
 class GpuBackendTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
