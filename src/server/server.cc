@@ -75,9 +75,10 @@ class Server::Impl {
   void Cut() { context_.stop(); }
 
   void HandleSignals() {
-    // Registered as long as the process lives: a signal that comes while the server goes away does not kill it.
-    static asio::io_context never_run;
-    static asio::signal_set registration(never_run, SIGINT, SIGTERM);
+    // Registered as long as the process lives, its exit included, so never destroyed: a signal that comes while the
+    // server goes away does not kill it.
+    static asio::io_context& never_run = *new asio::io_context;
+    [[maybe_unused]] static const asio::signal_set& registration = *new asio::signal_set(never_run, SIGINT, SIGTERM);
     signals_.add(SIGINT);
     signals_.add(SIGTERM);
     AwaitSignal();
