@@ -9,10 +9,10 @@ GraphTimes* active = nullptr;
 
 }  // namespace
 
-GraphTimes::GraphTimes() { active = this; }
 GraphTimes::~GraphTimes() { active = nullptr; }
 
 void GraphTimes::Start(gpuStream stream) {
+  active = this;
   stamps_.emplace_back().RecordInGraph(stream);
   Stamp("", stream);
 }

@@ -194,17 +194,17 @@ class Graph {
   void* graph_ = nullptr;
 };
 
-// Where the time of a graph goes: while this lives, everything that is given to a stream must be recorded into one
-// graph, in one thread, and is followed by a time stamp there. Kernels then run one after another, none before the one
+// Where the time of a graph goes: from Start to the end of its life, everything that is given to a stream must be
+// recorded into one graph, in one thread, and is followed by a time stamp there. Kernels then run one after another, none before the one
 // before it has ended. At most one at a time.
 class GraphTimes {
  public:
-  GraphTimes();
+  GraphTimes() = default;
   GraphTimes(const GraphTimes&) = delete;
   GraphTimes& operator=(const GraphTimes&) = delete;
   ~GraphTimes();
 
-  // Comes first in the capture.
+  // Comes first in the capture: copies before it are not recorded, so cannot be stamped.
   void Start(gpuStream stream);
 
   struct Entry {
