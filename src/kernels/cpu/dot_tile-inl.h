@@ -98,48 +98,81 @@ HWY_INLINE void PackRow(const float* HWY_RESTRICT x, size_t k, float* HWY_RESTRI
   }
 }
 
-// Sums of the lanes of four accumulators, each folded by halves: lane i + lane i + n/2, then again.
-HWY_INLINE void FoldFour(VF a, VF b, VF c, VF d, float* HWY_RESTRICT sums) {
+#if HWY_MAX_BYTES >= 32
+// Sums of the lanes of four accumulators, each folded by halves: lane i + lane i + n/2, then again. They are in lanes
+// kFoldedLanes of the result.
+HWY_INLINE VF FoldFour(VF a, VF b, VF c, VF d) {
   const DF df;
-#if HWY_MAX_BYTES == 64
-  VF ab = hn::Add(hn::ConcatLowerLower(df, b, a), hn::ConcatUpperUpper(df, b, a));               // blocks a0 a1 b0 b1
-  VF cd = hn::Add(hn::ConcatLowerLower(df, d, c), hn::ConcatUpperUpper(df, d, c));               // blocks c0 c1 d0 d1
+  VF ab = hn::Add(hn::ConcatLowerLower(df, b, a), hn::ConcatUpperUpper(df, b, a));
+  VF cd = hn::Add(hn::ConcatLowerLower(df, d, c), hn::ConcatUpperUpper(df, d, c));
+#if HWY_MAX_BYTES == 64                                                                          // blocks a0 a1 b0 b1
   const VF dc = hn::SwapAdjacentBlocks(cd);                                                      // blocks c1 c0 d1 d0
   VF v = hn::Add(hn::OddEvenBlocks(dc, ab), hn::SwapAdjacentBlocks(hn::OddEvenBlocks(ab, dc)));  // blocks a c b d
-#elif HWY_MAX_BYTES == 32
-  VF ab = hn::Add(hn::ConcatLowerLower(df, b, a), hn::ConcatUpperUpper(df, b, a));  // blocks a b
-  VF cd = hn::Add(hn::ConcatLowerLower(df, d, c), hn::ConcatUpperUpper(df, d, c));  // blocks c d
-#endif
-#if HWY_MAX_BYTES == 64
   v = hn::Add(v, hn::Shuffle1032(v));
-  v = hn::Add(v, hn::Shuffle2301(v));
-  HWY_ALIGN float lanes[kLanes];
-  hn::Store(v, df, lanes);
-  sums[0] = lanes[0], sums[1] = lanes[8], sums[2] = lanes[4], sums[3] = lanes[12];
-#elif HWY_MAX_BYTES == 32
+  return hn::Add(v, hn::Shuffle2301(v));
+#else  // blocks a b, c d
   ab = hn::Add(ab, hn::Shuffle1032(ab));
   cd = hn::Add(cd, hn::Shuffle1032(cd));
-  ab = hn::Add(ab, hn::Shuffle2301(ab));
-  cd = hn::Add(cd, hn::Shuffle2301(cd));
-  HWY_ALIGN float lanes[2 * kLanes];
-  hn::Store(ab, df, lanes);
-  hn::Store(cd, df, lanes + kLanes);
-  sums[0] = lanes[0], sums[1] = lanes[4], sums[2] = lanes[8], sums[3] = lanes[12];
-#else
-  HWY_ALIGN float lanes[4 * kLanes];
-  hn::Store(a, df, lanes);
-  hn::Store(b, df, lanes + kLanes);
-  hn::Store(c, df, lanes + 2 * kLanes);
-  hn::Store(d, df, lanes + 3 * kLanes);
-  for (size_t i = 0; i < 4; ++i) {
-    float* lane = lanes + i * kLanes;
-    for (size_t half = kLanes / 2; half > 0; half /= 2) {
-      for (size_t j = 0; j < half; ++j) lane[j] += lane[j + half];
-    }
-    sums[i] = lane[0];
-  }
+  return hn::OddEven(hn::Add(cd, hn::Shuffle2301(cd)), hn::Add(ab, hn::Shuffle2301(ab)));
 #endif
 }
+constexpr size_t kFoldedLanes[4] = {0, HWY_MAX_BYTES == 64 ? 8 : 4, HWY_MAX_BYTES == 64 ? 4 : 1,
+                                    HWY_MAX_BYTES == 64 ? 12 : 5};
+#endif
+
+// The folded sums of kCount accumulators. Where vectors are long they stay in vectors, four in each, so that sums of
+// several blocks are added without taking them apart.
+template <size_t kCount>
+class FoldedSums {
+ public:
+  HWY_INLINE void Fold(const VF* HWY_RESTRICT v) {
+#if HWY_MAX_BYTES >= 32
+    const auto at = [&](size_t i) HWY_ATTR { return i < kCount ? v[i] : hn::Zero(DF()); };
+    HWY_UNROLL(8)
+    for (size_t i = 0; i < kVectors; ++i) sums_[i] = FoldFour(at(4 * i), at(4 * i + 1), at(4 * i + 2), at(4 * i + 3));
+#else
+    for (size_t i = 0; i < kCount; ++i) {
+      HWY_ALIGN float lanes[kLanes];
+      hn::Store(v[i], DF(), lanes);
+      for (size_t half = kLanes / 2; half > 0; half /= 2) {
+        for (size_t j = 0; j < half; ++j) lanes[j] += lanes[j + half];
+      }
+      sums_[i] = lanes[0];
+    }
+#endif
+  }
+
+  HWY_INLINE void Add(const FoldedSums& other) {
+#if HWY_MAX_BYTES >= 32
+    HWY_UNROLL(8)
+    for (size_t i = 0; i < kVectors; ++i) sums_[i] = hn::Add(sums_[i], other.sums_[i]);
+#else
+    for (size_t i = 0; i < kCount; ++i) sums_[i] += other.sums_[i];
+#endif
+  }
+
+  // out[i] = the sum of accumulator i.
+  HWY_INLINE void Store(float* HWY_RESTRICT out) const {
+#if HWY_MAX_BYTES >= 32
+    HWY_UNROLL(8)
+    for (size_t i = 0; i < kVectors; ++i) {
+      HWY_ALIGN float lanes[kLanes];
+      hn::Store(sums_[i], DF(), lanes);
+      for (size_t j = 0; j < 4 && 4 * i + j < kCount; ++j) out[4 * i + j] = lanes[kFoldedLanes[j]];
+    }
+#else
+    for (size_t i = 0; i < kCount; ++i) out[i] = sums_[i];
+#endif
+  }
+
+ private:
+#if HWY_MAX_BYTES >= 32
+  static constexpr size_t kVectors = (kCount + 3) / 4;
+  VF sums_[kVectors];
+#else
+  float sums_[kCount];
+#endif
+};
 
 // Keeps a loaded value in a register: compilers prefer to read it again as a memory operand of every multiply-add,
 // which on AVX2 makes loads the bottleneck (Zen 4, 2 threads, 2026-11-30: 142 GFLOP/s with them, 180 without; AVX-512
@@ -168,9 +201,10 @@ struct TileArgs {
 // 2026-11-30, four rows: 30 GB/s without, 36 with 1,024 bytes to the first alone, 44 with both.
 constexpr size_t kNearBytes = 1024, kFarBytes = 4096;
 
-// out[m][n] = (or +=, when `add`) the sum over columns [begin, end) for MR rows and NR outputs.
+// The sums over columns [begin, end), one block, for MR rows and NR outputs: that of row m and output n is number
+// m * NR + n.
 template <class Load, bool kPrefetch, int MR, int NR>
-HWY_INLINE void DotTile(const TileArgs<typename Load::T>& args, size_t begin, size_t end, bool add) {
+HWY_INLINE FoldedSums<MR * NR> DotTile(const TileArgs<typename Load::T>& args, size_t begin, size_t end) {
   using T = typename Load::T;
   const DF df;
   VF sum[MR][NR];
@@ -195,27 +229,31 @@ HWY_INLINE void DotTile(const TileArgs<typename Load::T>& args, size_t begin, si
     }
   };
   // Small tiles have registers for both halves: they load the weights, which come from memory, only once.
+  constexpr int kRegisters = HWY_MAX_BYTES == 64 ? 32 : 16;
+  constexpr bool kBothHalves = MR * NR + 2 * MR + 3 <= kRegisters;
   const auto both_halves = [&](const float* HWY_RESTRICT x, const T* HWY_RESTRICT w, size_t w_stride) HWY_ATTR {
     // With prefetches, GCC 12 does better for a single row when x may stay a memory operand: 3 streams of 12,288
     // columns 58 GB/s of 59, else 50 (Zen 4, 2026-12-01).
     constexpr bool kPin = MR > 1 || !kPrefetch;
-    const auto load = [&](const float* at)
-                          HWY_ATTR { return kPin ? InRegister(hn::LoadU(df, at)) : hn::LoadU(df, at); };
-    const VF a0 = load(x), b0 = load(x + kLanes);
-    const VF a1 = MR > 1 ? load(x + args.x_stride) : a0;
-    const VF b1 = MR > 1 ? load(x + args.x_stride + kLanes) : b0;
+    VF xa[MR], xb[MR];
+    HWY_UNROLL(8)
+    for (int m = 0; m < MR; ++m) {
+      const VF a = hn::LoadU(df, x + m * args.x_stride), b = hn::LoadU(df, x + m * args.x_stride + kLanes);
+      xa[m] = kPin ? InRegister(a) : a;
+      xb[m] = kPin ? InRegister(b) : b;
+    }
     HWY_UNROLL(8)
     for (int n = 0; n < NR; ++n) {
       VF first, second;
       Load::Both(w + n * w_stride, first, second);
-      sum[0][n] = hn::MulAdd(a0, first, sum[0][n]);
-      sum[0][n] = hn::MulAdd(b0, second, sum[0][n]);
-      if constexpr (MR > 1) sum[1][n] = hn::MulAdd(a1, first, sum[1][n]);
-      if constexpr (MR > 1) sum[1][n] = hn::MulAdd(b1, second, sum[1][n]);
+      HWY_UNROLL(8)
+      for (int m = 0; m < MR; ++m) sum[m][n] = hn::MulAdd(xa[m], first, sum[m][n]);
+      HWY_UNROLL(8)
+      for (int m = 0; m < MR; ++m) sum[m][n] = hn::MulAdd(xb[m], second, sum[m][n]);
     }
   };
   const auto step = [&](const T* HWY_RESTRICT w, size_t w_stride, size_t c) HWY_ATTR {
-    if constexpr (MR <= 2) {
+    if constexpr (kBothHalves) {
       both_halves(args.x + c, w, w_stride);
     } else {
       half(args.x + c, w, w_stride, [](const T* at) HWY_ATTR { return Load::First(at); });
@@ -240,14 +278,16 @@ HWY_INLINE void DotTile(const TileArgs<typename Load::T>& args, size_t begin, si
     for (int n = 0; n < NR; ++n) std::memcpy(tail + n * kStep, args.w + n * args.w_stride + c, (end - c) * sizeof(T));
     step(tail, kStep, c);
   }
-  constexpr int kCount = MR * NR, kFours = (kCount + 3) / 4;
-  const VF* flat = &sum[0][0];
-  float total[kFours * 4];
-  HWY_UNROLL(8)
-  for (int i = 0; i < kFours; ++i) {
-    const auto at = [&](int j) HWY_ATTR { return j < kCount ? flat[j] : hn::Zero(df); };
-    FoldFour(at(4 * i), at(4 * i + 1), at(4 * i + 2), at(4 * i + 3), total + 4 * i);
-  }
+  FoldedSums<MR * NR> folded;
+  folded.Fold(&sum[0][0]);
+  return folded;
+}
+
+// out[m][n] = (or +=, when `add`) the sums of a tile.
+template <int MR, int NR, typename T>
+HWY_INLINE void StoreTile(const TileArgs<T>& args, const FoldedSums<MR * NR>& sums, bool add) {
+  float total[MR * NR];
+  sums.Store(total);
   for (int m = 0; m < MR; ++m) {
     float* HWY_RESTRICT out = args.out + m * args.out_stride;
     for (int n = 0; n < NR; ++n) {
@@ -261,22 +301,28 @@ HWY_INLINE void DotTile(const TileArgs<typename Load::T>& args, size_t begin, si
 constexpr int kTileRows = HWY_MAX_BYTES == 64 ? 4 : 3;
 constexpr int kTileOutputs = HWY_MAX_BYTES == 64 ? 6 : 4;
 
+// Rows [0, MR) and NR outputs of one block of columns.
+template <class Load, bool kPrefetch, int MR, int NR>
+HWY_INLINE void OneTile(const TileArgs<typename Load::T>& args, size_t begin, size_t end, bool add) {
+  StoreTile<MR, NR>(args, DotTile<Load, kPrefetch, MR, NR>(args, begin, end), add);
+}
+
 // Rows [0, rows) and NR outputs of one block of columns, in tiles.
 template <class Load, bool kPrefetch, int NR>
 HWY_INLINE void RowTiles(TileArgs<typename Load::T> tile, size_t rows, size_t begin, size_t end, bool add) {
   size_t m = 0;
   for (; m + kTileRows <= rows; m += kTileRows) {
-    DotTile<Load, kPrefetch, kTileRows, NR>(tile, begin, end, add);
+    OneTile<Load, kPrefetch, kTileRows, NR>(tile, begin, end, add);
     tile.x += kTileRows * tile.x_stride;
     tile.out += kTileRows * tile.out_stride;
   }
   switch (rows - m) {
     case 1:
-      return DotTile<Load, kPrefetch, 1, NR>(tile, begin, end, add);
+      return OneTile<Load, kPrefetch, 1, NR>(tile, begin, end, add);
     case 2:
-      return DotTile<Load, kPrefetch, 2, NR>(tile, begin, end, add);
+      return OneTile<Load, kPrefetch, 2, NR>(tile, begin, end, add);
     case 3:
-      if constexpr (kTileRows > 3) return DotTile<Load, kPrefetch, 3, NR>(tile, begin, end, add);
+      if constexpr (kTileRows > 3) return OneTile<Load, kPrefetch, 3, NR>(tile, begin, end, add);
       break;
     default:
       break;

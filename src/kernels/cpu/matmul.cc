@@ -81,10 +81,14 @@ HWY_NOINLINE void StreamTiles(TileArgs<typename Load::T> args, size_t rows, size
   constexpr int kStreams = StreamsOf(kRows);
   const size_t block = DotBlockSize(k);
   for (size_t i = 0; i < tiles; ++i) {
-    for (size_t begin = 0; begin < k; begin += block) {
-      if constexpr (kRows > 0) {
-        DotTile<Load, kPrefetch, kRows, kStreams>(args, begin, std::min(k, begin + block), begin > 0);
-      } else {
+    if constexpr (kRows > 0) {
+      auto sums = DotTile<Load, kPrefetch, kRows, kStreams>(args, 0, std::min(k, block));
+      for (size_t begin = block; begin < k; begin += block) {
+        sums.Add(DotTile<Load, kPrefetch, kRows, kStreams>(args, begin, std::min(k, begin + block)));
+      }
+      StoreTile<kRows, kStreams>(args, sums, false);
+    } else {
+      for (size_t begin = 0; begin < k; begin += block) {
         RowTiles<Load, kPrefetch, kStreams>(args, rows, begin, std::min(k, begin + block), begin > 0);
       }
     }
@@ -100,7 +104,7 @@ void RestTiles(TileArgs<typename Load::T> args, size_t rows, size_t k, size_t ou
     for (; outputs >= NR; outputs -= NR) {
       const size_t block = DotBlockSize(k);
       for (size_t begin = 0; begin < k; begin += block) {
-        RowTiles<Load, false, NR>(args, rows, begin, std::min(k, begin + block), begin > 0);
+        RowTiles<Load, true, NR>(args, rows, begin, std::min(k, begin + block), begin > 0);
       }
       args.w += NR * k;
       args.out += NR;
