@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -23,22 +24,51 @@
 namespace lapidary {
 namespace {
 
+constexpr size_t kHugePage = size_t{2} << 20;
 // Bytes mapped in at a time, so that progress moves.
 constexpr size_t kPopulateBytes = size_t{256} << 20;
 
-// Maps in what every step reads. The per-layer table is left out: a token reads one row of it.
-void PopulateWeights(const TensorIndex& index, const ModelPlan& plan, const ProgressFn& progress) {
-  std::vector<const StoredTensor*> tensors;
-  uint64_t total = 0, done = 0;
+// Bytes [begin, end) of a mapped file.
+struct FileRange {
+  size_t file, begin, end;
+};
+
+// Where the tensors lie that every step reads. The per-layer table is left out: a token reads one row of it. Tensors
+// less than a huge page apart are one range, and ranges begin and end between huge pages: the system maps one only
+// where all of it is asked for alike.
+std::vector<FileRange> RangesOfWeights(const TensorIndex& index, const ModelPlan& plan) {
+  std::vector<FileRange> all;
   for (const WeightSpec& spec : RequiredWeights(plan)) {
     if (spec.name == plan.config.tensor_prefix + "embed_tokens_per_layer.weight") continue;
-    tensors.push_back(index.Find(spec.name));
-    total += tensors.back()->bytes.size();
+    const StoredTensor& tensor = *index.Find(spec.name);
+    const std::span<const std::byte> file = index.files()[tensor.file].bytes();
+    const auto begin = static_cast<size_t>(tensor.bytes.data() - file.data()), end = begin + tensor.bytes.size();
+    all.push_back({tensor.file, begin / kHugePage * kHugePage,
+                   std::min(file.size(), (end + kHugePage - 1) / kHugePage * kHugePage)});
   }
-  for (const StoredTensor* tensor : tensors) {
-    for (size_t at = 0; at < tensor->bytes.size(); at += kPopulateBytes) {
-      const size_t size = std::min(kPopulateBytes, tensor->bytes.size() - at);
-      index.files()[tensor->file].Populate(tensor->bytes.subspan(at, size));
+  std::sort(all.begin(), all.end(), [](const FileRange& a, const FileRange& b) {
+    return std::tie(a.file, a.begin) < std::tie(b.file, b.begin);
+  });
+  std::vector<FileRange> ranges;
+  for (const FileRange& range : all) {
+    if (ranges.empty() || ranges.back().file != range.file || ranges.back().end < range.begin) {
+      ranges.push_back(range);
+    } else {
+      ranges.back().end = std::max(ranges.back().end, range.end);
+    }
+  }
+  return ranges;
+}
+
+void PopulateWeights(const TensorIndex& index, const ModelPlan& plan, const ProgressFn& progress) {
+  const std::vector<FileRange> ranges = RangesOfWeights(index, plan);
+  uint64_t total = 0, done = 0;
+  for (const FileRange& range : ranges) total += range.end - range.begin;
+  for (const FileRange& range : ranges) {
+    const MappedFile& file = index.files()[range.file];
+    for (size_t at = range.begin; at < range.end; at += kPopulateBytes) {
+      const size_t size = std::min(kPopulateBytes, range.end - at);
+      file.Populate(file.bytes().subspan(at, size));
       done += size;
       if (progress) progress("loading", done, total);
     }
@@ -106,7 +136,9 @@ void CpuBackend::ForwardGreedy(const StepBatch& batch, std::span<int32_t> best, 
   CheckRoom("best ids", best.size(), rows);
   logits_.resize(std::max(logits_.size(), rows * vocab));
   Forward(batch, std::span(logits_).first(rows * vocab), taps);
-  for (size_t row = 0; row < rows; ++row) best[row] = Argmax(std::span(logits_).subspan(row * vocab, vocab));
+  pool_.ParallelFor(rows, 1, [&](size_t begin, size_t end, int) {
+    for (size_t row = begin; row < end; ++row) best[row] = Argmax(std::span(logits_).subspan(row * vocab, vocab));
+  });
 }
 
 }  // namespace

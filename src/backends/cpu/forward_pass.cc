@@ -12,7 +12,7 @@ namespace lapidary::cpu {
 namespace {
 
 // Elements of a row-wise operation below which starting the other threads costs more than it saves.
-constexpr size_t kParallelElements = 32768;
+constexpr size_t kParallelElements = 8192;
 
 WeightMatrix RowsOf(const WeightMatrix& weight, int64_t begin, int64_t end) {
   const int64_t row_bytes = weight.cols * static_cast<int64_t>(SizeOf(weight.dtype));

@@ -205,6 +205,8 @@ namespace {
 
 // Below this many multiplications one thread is done before the others have started.
 constexpr size_t kParallelProducts = 100000;
+// Activations below which one thread packs them all before the others have started.
+constexpr size_t kParallelPacking = 16384;
 // Rows up to which a weight is read from memory just once, all rows at a time.
 constexpr size_t kFewRows = 8;
 // Weights that a thread takes at a time from a share at least: some microseconds of work, since taking costs 0.1.
@@ -281,7 +283,7 @@ void Matmul(ThreadPool& pool, MatmulScratch& scratch, const float* x, int64_t ro
   const DType dtype = targets[0].weight.dtype;
   float* packed = scratch.Get(m * HWY_DYNAMIC_DISPATCH(PackedStride)(cols));
   const auto pack = HWY_DYNAMIC_DISPATCH(PackRows);
-  if (m * k < 65536) {
+  if (m == 1 || m * k < kParallelPacking) {
     pack(dtype, x, 0, m, k, packed);
   } else {
     pool.ParallelFor(m, 1, [&](size_t begin, size_t end, int) { pack(dtype, x, begin, end, k, packed); });
