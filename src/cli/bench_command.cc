@@ -1,6 +1,5 @@
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <chrono>
 #include <limits>
 #include <optional>
@@ -24,35 +23,41 @@ struct Options {
   bool json = false, kernels = false;
 };
 
-// What the machine can do, measured after a first step and behind each repetition: a shared machine may change in
-// between, so the medians count, of both.
+// What the machine can do, measured after a first step and behind each repetition, since a shared machine may change in
+// between: a repetition is held against what was measured before and behind it.
 class Machine {
  public:
   explicit Machine(Backend& backend) : backend_(backend) {}
 
   void Measure() {
     ThrowIfInterrupted();
-    const MachineRates rates = backend_.MeasureMachine();
-    read_bandwidths_.push_back(rates.read_bytes_per_s);
-    fma_peaks_.push_back(rates.flops_per_s);
-    flops_kind_ = rates.flops_kind;
+    rates_.push_back(backend_.MeasureMachine());
     ThrowIfInterrupted();
   }
 
-  double read_bandwidth() const { return Median(read_bandwidths_); }  // bytes/s
-  double fma_peak() const { return Median(fma_peaks_); }              // flop/s
-  const char* flops_kind() const { return flops_kind_; }
+  // Medians of all measurements.
+  double read_bandwidth() const { return MedianOf(&MachineRates::read_bytes_per_s); }  // bytes/s
+  double fma_peak() const { return MedianOf(&MachineRates::flops_per_s); }             // flop/s
+  const char* flops_kind() const { return rates_.back().flops_kind; }
+
+  // Means of the measurements before and behind a repetition.
+  double ReadBandwidth(const BenchRep& rep) const { return Around(rep, &MachineRates::read_bytes_per_s); }
+  double FmaPeak(const BenchRep& rep) const { return Around(rep, &MachineRates::flops_per_s); }
 
  private:
-  static double Median(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    const size_t middle = values.size() / 2;
-    return values.size() % 2 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+  using Rate = double MachineRates::*;
+
+  double Around(const BenchRep& rep, Rate rate) const {
+    return (rates_[rep.measured - 1].*rate + rates_[rep.measured].*rate) / 2;
+  }
+  double MedianOf(Rate rate) const {
+    std::vector<double> values;
+    for (const MachineRates& rates : rates_) values.push_back(rates.*rate);
+    return Median(values);
   }
 
   Backend& backend_;
-  std::vector<double> read_bandwidths_, fma_peaks_;
-  const char* flops_kind_ = "";
+  std::vector<MachineRates> rates_;
 };
 
 // Kernels of a step, with their shares of the time of all. GB/s is null where the bytes are not known.
@@ -74,8 +79,16 @@ Json KernelsJson(const std::vector<KernelTime>& kernels) {
 
 Json RunJson(const BenchRun& run, const Machine& machine, int64_t weight_bytes, bool kernels) {
   const bool prefill = run.test == BenchTest::kPrefill;
-  const auto steps = static_cast<double>(run.steps);
-  const double weight_rate = static_cast<double>(weight_bytes) * steps / run.seconds;
+  const auto steps = static_cast<double>(run.steps), step_bytes = static_cast<double>(weight_bytes);
+  std::vector<double> shares;  // of what the machine could do around each repetition
+  Json reps = Json::array();
+  for (const BenchRep& rep : run.reps) {
+    const double bandwidth = machine.ReadBandwidth(rep);
+    shares.push_back(prefill ? run.flops / rep.seconds / machine.FmaPeak(rep)
+                             : step_bytes * steps / rep.seconds / bandwidth);
+    reps.push_back({{"seconds", rep.seconds}, {"read_bandwidth_gb_s", bandwidth / 1e9}});
+  }
+  const double share = Median(shares);
   Json json = {{"test", prefill ? "prefill" : "decode"},
                {"tokens", run.tokens},
                {"batch", run.batch},
@@ -84,10 +97,10 @@ Json RunJson(const BenchRun& run, const Machine& machine, int64_t weight_bytes, 
                {"tokens_per_s", static_cast<double>(run.tokens * run.batch) / run.seconds},
                {"ms_per_step", run.seconds / steps * 1e3},
                {"weight_bytes_per_step", weight_bytes},
-               {"weight_gb_s", weight_rate / 1e9},
-               {"bandwidth_share", prefill ? Json() : Json(weight_rate / machine.read_bandwidth())},
-               {"compute_share",
-                prefill && machine.fma_peak() > 0 ? Json(run.flops / run.seconds / machine.fma_peak()) : Json()}};
+               {"weight_gb_s", step_bytes * steps / run.seconds / 1e9},
+               {"bandwidth_share", prefill ? Json() : Json(share)},
+               {"compute_share", prefill && machine.fma_peak() > 0 ? Json(share) : Json()},
+               {"reps", reps}};
   if (kernels && !prefill) json["kernels"] = KernelsJson(run.kernels);
   return json;
 }

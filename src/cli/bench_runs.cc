@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 #include "cli/direct_runner.h"
@@ -33,21 +34,26 @@ class Bench {
     // Damaged weights are found before anything is measured.
     runner_.Run(0, ArbitraryIds(1, vocab_, 1), 1, nullptr);
     runner_.Truncate(0, 0);
-    if (measure_) measure_();
-    std::vector<BenchRun> runs;
+    MeasureMachine();
     for (const int64_t tokens : plan_.prefill) {
-      const std::vector<int32_t> ids = ArbitraryIds(tokens, vocab_, 1);
-      runs.push_back(Measure({.test = BenchTest::kPrefill, .tokens = tokens, .depth = plan_.depth}, "prefill",
-                             [&](int64_t count) { Prefill(std::span(ids).first(static_cast<size_t>(count))); }));
+      tests_.push_back({{.test = BenchTest::kPrefill, .tokens = tokens, .depth = plan_.depth},
+                        "prefill",
+                        [this, ids = ArbitraryIds(tokens, vocab_, 1)](int64_t count) {
+                          Prefill(std::span(ids).first(static_cast<size_t>(count)));
+                        }});
     }
     for (const int64_t tokens : plan_.decode) {
       for (const int64_t batch : plan_.batch) {
-        runs.push_back(Measure({.test = BenchTest::kDecode, .tokens = tokens, .batch = batch, .depth = plan_.depth},
-                               "decode", [&](int64_t count) { Decode(count, batch); }));
-        if (plan_.kernels) runs.back().kernels = TimeKernels(tokens, batch);
+        tests_.push_back({{.test = BenchTest::kDecode, .tokens = tokens, .batch = batch, .depth = plan_.depth},
+                          "decode",
+                          [this, batch](int64_t count) { Decode(count, batch); }});
       }
     }
-    return runs;
+    for (Test& test : tests_) WarmUp(test);
+    for (rep_ = 0; rep_ < plan_.reps; ++rep_) {
+      for (Test& test : tests_) Measure(test);
+    }
+    return Results();
   }
 
  private:
@@ -65,28 +71,49 @@ class Bench {
     for (int64_t s = 0; s < batch; ++s) runner_.Truncate(static_cast<int>(s), plan_.depth);
   }
 
-  BenchRun Measure(BenchRun run, const char* name, const std::function<void(int64_t tokens)>& test) {
-    // The first step of a kind touches weights, scratch memory and threads: it does not count.
-    Rewind(run.batch);
-    test(run.test == BenchTest::kPrefill ? std::min(run.tokens, plan_.step_tokens) : 1);
-    std::vector<double> seconds;
-    for (int rep = 0; rep < plan_.reps; ++rep) {
-      stage_ = name;
-      rep_ = rep;
-      Rewind(run.batch);
-      runner_.TakeWork();
-      const auto start = std::chrono::steady_clock::now();
-      test(run.tokens);
-      seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-      if (measure_) measure_();
-    }
+  struct Test {
+    BenchRun run;
+    const char* name;
+    std::function<void(int64_t tokens)> body;
+  };
+
+  // The first step of a kind touches weights, scratch memory and threads: it does not count.
+  void WarmUp(const Test& test) {
+    Rewind(test.run.batch);
+    test.body(test.run.test == BenchTest::kPrefill ? std::min(test.run.tokens, plan_.step_tokens) : 1);
+  }
+
+  void Measure(Test& test) {
+    stage_ = test.name;
+    Rewind(test.run.batch);
+    runner_.TakeWork();
+    const auto start = std::chrono::steady_clock::now();
+    test.body(test.run.tokens);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    test.run.reps.push_back({seconds, measured_});
     const DirectRunner::Work work = runner_.TakeWork();
-    run.steps = work.steps;
-    run.flops = work.flops;
-    std::sort(seconds.begin(), seconds.end());
-    const size_t middle = seconds.size() / 2;
-    run.seconds = seconds.size() % 2 ? seconds[middle] : (seconds[middle - 1] + seconds[middle]) / 2;
-    return run;
+    test.run.steps = work.steps;
+    test.run.flops = work.flops;
+    MeasureMachine();
+  }
+
+  void MeasureMachine() {
+    if (!measure_) return;
+    measure_();
+    ++measured_;
+  }
+
+  std::vector<BenchRun> Results() {
+    std::vector<BenchRun> runs;
+    for (Test& test : tests_) {
+      BenchRun& run = test.run;
+      std::vector<double> seconds;
+      for (const BenchRep& rep : run.reps) seconds.push_back(rep.seconds);
+      run.seconds = Median(seconds);
+      if (plan_.kernels && run.test == BenchTest::kDecode) run.kernels = TimeKernels(run.tokens, run.batch);
+      runs.push_back(std::move(run));
+    }
+    return runs;
   }
 
   // Also where Ctrl-C is noticed.
@@ -124,10 +151,18 @@ class Bench {
   DirectRunner runner_;
   const char* stage_ = "warm up";
   int rep_ = 0;
-  int64_t filled_ = 0;  // sequences that have their `depth` tokens
+  std::vector<Test> tests_;
+  size_t measured_ = 0;  // calls of measure_
+  int64_t filled_ = 0;   // sequences that have their `depth` tokens
 };
 
 }  // namespace
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
 
 void CheckBenchPlan(const BenchPlan& plan, const Config& config, int64_t ctx) {
   const int64_t context = ctx == 0 ? config.max_position_embeddings : std::min(ctx, config.max_position_embeddings);

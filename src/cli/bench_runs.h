@@ -22,6 +22,12 @@ struct BenchPlan {
 
 enum class BenchTest : uint8_t { kPrefill, kDecode };
 
+// One repetition of a test.
+struct BenchRep {
+  double seconds = 0;
+  size_t measured = 0;  // calls of `measure` before it; the next is behind it
+};
+
 struct BenchRun {
   BenchTest test = BenchTest::kPrefill;
   int64_t tokens = 0;  // of each sequence
@@ -30,14 +36,19 @@ struct BenchRun {
   double seconds = 0;  // median
   int64_t steps = 0;
   double flops = 0;  // executed in one repetition
+  std::vector<BenchRep> reps{};
   std::vector<KernelTime> kernels{};
 };
+
+// Of at least one value.
+double Median(std::vector<double> values);
 
 // Throws Error kInvalidArgument: nothing to do, or longer than the context (`ctx`, 0: the model's).
 void CheckBenchPlan(const BenchPlan& plan, const Config& config, int64_t ctx);
 
 // Runs every test on its own K/V, which this call allocates. Token ids are arbitrary but always the same. Calls
-// `measure` (may be empty) once the model has taken a first step, and behind every repetition.
+// `measure` (may be empty) once the model has taken a first step, and behind every repetition. Repetitions of the tests
+// take turns, so that tests can be compared on a machine whose speed changes.
 std::vector<BenchRun> RunBenchPlan(const BenchPlan& plan, Backend& backend, const ProgressFn& progress,
                                    const std::function<void()>& measure);
 

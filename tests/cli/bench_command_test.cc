@@ -31,6 +31,12 @@ TEST(BenchCommand, JsonHasEveryFieldOfTheContract) {
     const bool decode = r["test"] == "decode";
     EXPECT_GT(r[decode ? "bandwidth_share" : "compute_share"].get<double>(), 0);
     EXPECT_TRUE(r[decode ? "compute_share" : "bandwidth_share"].is_null());
+    ASSERT_EQ(r["reps"].size(), 1u);
+    EXPECT_EQ(r["reps"][0]["seconds"], r["seconds"]);
+    const double bandwidth = r["reps"][0]["read_bandwidth_gb_s"].get<double>();
+    if (decode) {
+      EXPECT_NEAR(r["bandwidth_share"].get<double>() * bandwidth, r["weight_gb_s"].get<double>(), 1e-6);
+    }
     EXPECT_NEAR(r["tokens_per_s"].get<double>() * r["seconds"].get<double>(),
                 r["tokens"].get<double>() * r["batch"].get<double>(), 1e-6);
   }

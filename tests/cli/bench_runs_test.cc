@@ -36,7 +36,11 @@ TEST(BenchRuns, RunsEveryTestAtItsDepth) {
     EXPECT_EQ(runs[3].batch, 4);
     EXPECT_EQ(runs[3].flops, 20);
     EXPECT_GT(runs[3].seconds, 0);
-    EXPECT_EQ(decode_rows_at_depth, 4);  // once to warm up
+    EXPECT_EQ(decode_rows_at_depth, 4);                  // once to warm up
+    for (size_t test = 0; test < runs.size(); ++test) {  // in turns
+      ASSERT_EQ(runs[test].reps.size(), 3u);
+      for (size_t rep = 0; rep < 3; ++rep) EXPECT_EQ(runs[test].reps[rep].measured, 1 + rep * runs.size() + test);
+    }
   }
 }
 
