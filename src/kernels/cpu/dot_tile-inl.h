@@ -196,14 +196,21 @@ struct TileArgs {
   size_t out_step = 1;
 };
 
-// Bytes of weights that are requested ahead, where prefetching: some lines for the first-level cache, which can wait
-// for no more than 24 at once, and many for the second-level one, where the latency of memory is spent. Zen 4,
-// 2026-11-30, four rows: 30 GB/s without, 36 with 1,024 bytes to the first alone, 44 with both.
-constexpr size_t kNearBytes = 1024, kFarBytes = 4096;
+// Which weights a tile requests ahead.
+enum class Prefetch : uint8_t {
+  kNone,
+  kPages,  // a line every kPageSteps steps: keeps address translations and the hardware's streams ahead of page ends
+  kLines   // every line, twice
+};
+
+// Bytes of weights that are requested ahead: some lines for the first-level cache, which can wait for no more than 24
+// at once, and many for the second-level one, where the latency of memory is spent. Zen 4, 2026-11-30, four rows: 30
+// GB/s without, 36 with 1,024 bytes to the first alone, 44 with both.
+constexpr size_t kNearBytes = 1024, kFarBytes = 4096, kPageSteps = 8;
 
 // The sums over columns [begin, end), one block, for MR rows and NR outputs: that of row m and output n is number
 // m * NR + n.
-template <class Load, bool kPrefetch, int MR, int NR>
+template <class Load, Prefetch kPrefetch, int MR, int NR>
 HWY_INLINE FoldedSums<MR * NR> DotTile(const TileArgs<typename Load::T>& args, size_t begin, size_t end) {
   using T = typename Load::T;
   const DF df;
@@ -234,7 +241,7 @@ HWY_INLINE FoldedSums<MR * NR> DotTile(const TileArgs<typename Load::T>& args, s
   const auto both_halves = [&](const float* HWY_RESTRICT x, const T* HWY_RESTRICT w, size_t w_stride) HWY_ATTR {
     // With prefetches, GCC 12 does better for a single row when x may stay a memory operand: 3 streams of 12,288
     // columns 58 GB/s of 59, else 50 (Zen 4, 2026-12-01).
-    constexpr bool kPin = MR > 1 || !kPrefetch;
+    constexpr bool kPin = MR > 1 || kPrefetch != Prefetch::kLines;
     VF xa[MR], xb[MR];
     HWY_UNROLL(8)
     for (int m = 0; m < MR; ++m) {
@@ -262,7 +269,13 @@ HWY_INLINE FoldedSums<MR * NR> DotTile(const TileArgs<typename Load::T>& args, s
   };
   size_t c = begin;
   for (; c + kStep <= end; c += kStep) {
-    if constexpr (kPrefetch) {
+    if constexpr (kPrefetch == Prefetch::kPages) {
+      if (c % (kPageSteps * kStep) == 0) {
+        HWY_UNROLL(8)
+        for (int n = 0; n < NR; ++n) __builtin_prefetch(args.w + n * args.w_stride + c + kFarBytes / sizeof(T), 0, 2);
+      }
+    }
+    if constexpr (kPrefetch == Prefetch::kLines) {
       HWY_UNROLL(8)
       for (int n = 0; n < NR; ++n) {
         const T* at = args.w + n * args.w_stride + c;
@@ -302,13 +315,13 @@ constexpr int kTileRows = HWY_MAX_BYTES == 64 ? 4 : 3;
 constexpr int kTileOutputs = HWY_MAX_BYTES == 64 ? 6 : 4;
 
 // Rows [0, MR) and NR outputs of one block of columns.
-template <class Load, bool kPrefetch, int MR, int NR>
+template <class Load, Prefetch kPrefetch, int MR, int NR>
 HWY_INLINE void OneTile(const TileArgs<typename Load::T>& args, size_t begin, size_t end, bool add) {
   StoreTile<MR, NR>(args, DotTile<Load, kPrefetch, MR, NR>(args, begin, end), add);
 }
 
 // Rows [0, rows) and NR outputs of one block of columns, in tiles.
-template <class Load, bool kPrefetch, int NR>
+template <class Load, Prefetch kPrefetch, int NR>
 HWY_INLINE void RowTiles(TileArgs<typename Load::T> tile, size_t rows, size_t begin, size_t end, bool add) {
   size_t m = 0;
   for (; m + kTileRows <= rows; m += kTileRows) {
@@ -334,12 +347,12 @@ template <class Load>
 void DotTiles(TileArgs<typename Load::T> args, size_t rows, size_t outputs, size_t begin, size_t end, bool add) {
   size_t n = 0;
   for (; n + kTileOutputs <= outputs; n += kTileOutputs) {
-    RowTiles<Load, false, kTileOutputs>(args, rows, begin, end, add);
+    RowTiles<Load, Prefetch::kNone, kTileOutputs>(args, rows, begin, end, add);
     args.w += kTileOutputs * args.w_stride;
     args.out += kTileOutputs * args.out_step;
   }
   for (; n < outputs; ++n) {
-    RowTiles<Load, false, 1>(args, rows, begin, end, add);
+    RowTiles<Load, Prefetch::kNone, 1>(args, rows, begin, end, add);
     args.w += args.w_stride;
     args.out += args.out_step;
   }

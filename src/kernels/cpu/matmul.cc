@@ -28,15 +28,19 @@ struct StreamPart {
   size_t i_begin = 0, i_end = 0;
 };
 
-// Linear streams of weights that a thread reads at once in a product of one row, and of few. One row of at most
-// kUnaidedColumns columns leaves it to the hardware to prefetch; with more columns the activations no longer stay in
-// the first-level cache. Zen 4, 2 threads, 2026-12-01, GB/s of 59 to 62: one row of 1,536 columns without prefetch on 3
-// streams 61, with it 55; of 12,288 columns with prefetch on 3 streams 58, 4 50, 6 52, without 47; four rows on 4
-// streams 49, 5 49, 6 47.
-constexpr int kOneRowStreams = 3, kFewRowsStreams = 4;
-constexpr size_t kUnaidedColumns = 2048;
+// Linear streams of weights that a thread reads at once in a product of one row, of at most kShortColumns columns or of
+// more, and of few rows. Short rows leave it to the hardware to prefetch, and only help it across ends of pages; with
+// more columns the activations no longer stay in the first-level cache. Zen 4, 2 threads, 2026-12-01, GB/s of 58,
+// mapped weights: one row of 1,536 columns on 2 streams 54, 3 streams without help 52, with every line prefetched 46;
+// in moments when one core is slowed down those without help fall to 33, with it to 40. 12,288 columns, 3 streams, of
+// 51 in such a moment: every line 39, else 27 to 33.
+constexpr int kShortRowStreams = 2, kLongRowStreams = 3, kFewRowsStreams = 4;
+constexpr size_t kShortColumns = 2048;
 
-constexpr int StreamsOf(size_t rows) { return rows == 1 ? kOneRowStreams : kFewRowsStreams; }
+constexpr int StreamsOf(size_t rows, size_t k) {
+  if (rows > 1) return kFewRowsStreams;
+  return k <= kShortColumns ? kShortRowStreams : kLongRowStreams;
+}
 
 }  // namespace lapidary::cpu
 #endif
@@ -69,16 +73,15 @@ void PackRows(DType dtype, const float* x, size_t row_begin, size_t row_end, siz
 // separate runs 50.
 //
 // Rows of each run: how many tiles there are.
-size_t RunOf(size_t rows, size_t outputs) {
-  const size_t run = outputs / StreamsOf(rows);
+size_t RunOf(size_t rows, size_t k, size_t outputs) {
+  const size_t run = outputs / StreamsOf(rows, k);
   // A large even distance would put all streams on the same memory banks and cache sets.
   return run > 64 && run % 2 == 0 ? run - 1 : run;
 }
 
 // One row of each run at a time. kRows: `rows` where it makes one tile, else 0.
-template <class Load, bool kPrefetch, int kRows>
+template <class Load, Prefetch kPrefetch, int kRows, int kStreams>
 HWY_NOINLINE void StreamTiles(TileArgs<typename Load::T> args, size_t rows, size_t k, size_t tiles) {
-  constexpr int kStreams = StreamsOf(kRows);
   const size_t block = DotBlockSize(k);
   for (size_t i = 0; i < tiles; ++i) {
     if constexpr (kRows > 0) {
@@ -104,7 +107,7 @@ void RestTiles(TileArgs<typename Load::T> args, size_t rows, size_t k, size_t ou
     for (; outputs >= NR; outputs -= NR) {
       const size_t block = DotBlockSize(k);
       for (size_t begin = 0; begin < k; begin += block) {
-        RowTiles<Load, true, NR>(args, rows, begin, std::min(k, begin + block), begin > 0);
+        RowTiles<Load, Prefetch::kLines, NR>(args, rows, begin, std::min(k, begin + block), begin > 0);
       }
       args.w += NR * k;
       args.out += NR;
@@ -162,9 +165,9 @@ void FewRowsPart(const float* packed, size_t rows, const MatmulTarget& target, c
   WithLoad(target.weight.dtype, [&](auto load) {
     using Load = decltype(load);
     const size_t k = static_cast<size_t>(target.weight.cols), outputs = part.n_end - part.n_begin;
-    const size_t run = RunOf(rows, outputs);
+    const size_t run = RunOf(rows, k, outputs);
     if (part.rest) {
-      const size_t done = StreamsOf(rows) * run;
+      const size_t done = StreamsOf(rows, k) * run;
       return RestTiles<Load>(Tiles<Load>(packed, target, part.n_begin + done), rows, k, outputs - done);
     }
     TileArgs<typename Load::T> args = Tiles<Load>(packed, target, part.n_begin);
@@ -175,14 +178,14 @@ void FewRowsPart(const float* packed, size_t rows, const MatmulTarget& target, c
     const size_t tiles = part.i_end - part.i_begin;
     switch (rows) {
       case 1:
-        if (k <= kUnaidedColumns) return StreamTiles<Load, false, 1>(args, rows, k, tiles);
-        return StreamTiles<Load, true, 1>(args, rows, k, tiles);
+        if (k <= kShortColumns) return StreamTiles<Load, Prefetch::kPages, 1, kShortRowStreams>(args, rows, k, tiles);
+        return StreamTiles<Load, Prefetch::kLines, 1, kLongRowStreams>(args, rows, k, tiles);
       case 2:
-        return StreamTiles<Load, true, 2>(args, rows, k, tiles);
+        return StreamTiles<Load, Prefetch::kLines, 2, kFewRowsStreams>(args, rows, k, tiles);
       case kTileRows:
-        return StreamTiles<Load, true, kTileRows>(args, rows, k, tiles);
+        return StreamTiles<Load, Prefetch::kLines, kTileRows, kFewRowsStreams>(args, rows, k, tiles);
       default:
-        return StreamTiles<Load, true, 0>(args, rows, k, tiles);
+        return StreamTiles<Load, Prefetch::kLines, 0, kFewRowsStreams>(args, rows, k, tiles);
     }
   });
 }
@@ -232,10 +235,10 @@ void FewRows(ThreadPool& pool, int threads, MatmulScratch& scratch, const float*
   for (size_t t = 0; t < targets.size(); ++t) {
     for (size_t owner = 0; owner < count; ++owner) {
       const auto [begin, end] = share(t, owner);
-      tiles[t * count + owner].Reset(static_cast<uint32_t>(HWY_DYNAMIC_DISPATCH(RunOf)(rows, end - begin)));
+      tiles[t * count + owner].Reset(static_cast<uint32_t>(HWY_DYNAMIC_DISPATCH(RunOf)(rows, k, end - begin)));
     }
   }
-  const size_t tile_bytes = StreamsOf(rows) * k * SizeOf(targets[0].weight.dtype);
+  const size_t tile_bytes = StreamsOf(rows, k) * k * SizeOf(targets[0].weight.dtype);
   const auto least = static_cast<uint32_t>(kTakeBytes / std::max<size_t>(1, tile_bytes) + 1);
   OnThreads(pool, threads, [&](int thread) {
     for (size_t hop = 0; hop < count; ++hop) {
