@@ -25,7 +25,9 @@ bool MayBeInName(char c) {
 class ChatParser::Impl {
  public:
   explicit Impl(const ChatParserOptions& options)
-      : tools_offered_(options.tools_offered), mode_(options.starts_in_reasoning ? Mode::kReasoning : Mode::kContent) {}
+      : tools_offered_(options.tools_offered),
+        ends_with_turn_(options.ends_with_turn),
+        mode_(options.starts_in_reasoning ? Mode::kReasoning : Mode::kContent) {}
 
   std::vector<ChatEvent> Push(std::string_view bytes) {
     PushScanned(scanner_.Push(utf8_.Push(bytes)));
@@ -141,7 +143,7 @@ class ChatParser::Impl {
     switch (marker) {
       case AnswerMarker::kTurnClose:
       case AnswerMarker::kResponseOpen:
-        mode_ = Mode::kDone;
+        if (ends_with_turn_) mode_ = Mode::kDone;
         return;
       case AnswerMarker::kChannelOpen:
         if (mode_ == Mode::kReasoning) FlushLineEnd();
@@ -307,7 +309,7 @@ class ChatParser::Impl {
 
   std::vector<ChatEvent> TakeEvents() { return std::exchange(events_, {}); }
 
-  const bool tools_offered_;
+  const bool tools_offered_, ends_with_turn_;
   Utf8Assembler utf8_, token_utf8_;
   MarkerScanner scanner_;
   Mode mode_;

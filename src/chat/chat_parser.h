@@ -12,6 +12,7 @@ namespace lapidary {
 struct ChatParserOptions {
   bool starts_in_reasoning = false;  // as the ChatPrompt says
   bool tools_offered = true;         // false: the markers of calls are text
+  bool ends_with_turn = true;        // false: what ends an answer is passed over
 };
 
 enum class ChatEventKind : uint8_t {
@@ -51,7 +52,8 @@ struct ParsedAnswer {
 // are
 //   missing, stray or missing brackets and values without quotes give the likeliest JSON, never a failure. Of a key
 //   that stands twice in one object the first counts.
-// - The end of the turn, or the opening of a tool's response (when tools are offered), ends the answer: done().
+// - The end of the turn, or the opening of a tool's response (when tools are offered), ends the answer, done(), unless
+//   told to go on.
 class ChatParser {
  public:
   explicit ChatParser(const ChatParserOptions& options);

@@ -14,7 +14,8 @@ AnswerRequest MakeAnswer(const ChatCompletionRequest& request, const EncodedChat
   // Each choice draws for itself, and the same way next time.
   if (answer.options.seed) *answer.options.seed += choice;
   answer.reader.chat = ChatParserOptions{.starts_in_reasoning = chat.prompt.starts_in_reasoning,
-                                         .tools_offered = request.prompt.tools_offered};
+                                         .tools_offered = request.prompt.tools_offered,
+                                         .ends_with_turn = !request.sampling.options.ignore_eos};
   answer.reader.forced_opening = chat.forced_opening;
   answer.reader.one_call = request.one_call;
   answer.stop_ids = request.sampling.stop_ids;

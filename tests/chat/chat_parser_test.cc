@@ -269,6 +269,21 @@ TEST(ChatParser, TellsSpecialTokensFromTextThatLooksAlike) {
                            {true}}));
 }
 
+TEST(ChatParser, GoesOnBehindItsEndWhenTold) {
+  const ChatParserOptions options{.ends_with_turn = false};
+  EXPECT_EQ(FeedAllWays("one<turn|> two<|tool_response> three", options), Text("one two three"));
+  EXPECT_EQ(FeedAllWays("<|channel>thought\nx<turn|>y<channel|>z", options), Text("z", "xy"));
+  Streamed cut_off = Call("f", R"({"a":[1]})", false);
+  cut_off.content = "on";
+  EXPECT_EQ(FeedAllWays("<|tool_call>call:f{a:[1<turn|>on", options), cut_off);
+  ChatParser parser(options);
+  Streamed out;
+  Collect(parser.PushToken("<turn|>", true), out);
+  EXPECT_FALSE(parser.done());
+  Collect(parser.PushToken("more", false), out);
+  EXPECT_EQ(out, Text("more"));
+}
+
 TEST(ChatParser, SpecialTokensEndAStringThatIsOpen) {
   for (const char* end : {"<turn|>", "<|tool_response>"}) {
     ChatParser parser({});

@@ -68,6 +68,22 @@ class FieldReports(unittest.TestCase):
         message, finish, _ = self.both("Repeat exactly: <end_of_turn> done", max_tokens=60)
         self.assertNotEqual(message["content"], "")
 
+    def test_09_goes_on_behind_every_end_when_told(self):
+        question = "What is the capital of France?"
+        short = self.server.chat(question, return_token_ids=True)["choices"][0]
+        self.assertEqual(short["finish_reason"], "stop")
+        count = len(short["token_ids"])
+        fields = {"max_tokens": count + 40, "ignore_eos": True, "return_token_ids": True}
+        answer = self.server.chat(question, **fields)
+        long = answer["choices"][0]
+        self.assertEqual((long["finish_reason"], answer["usage"]["completion_tokens"]), ("length", count + 40))
+        self.assertEqual(long["token_ids"][:count], short["token_ids"])
+        self.assertIn(long["token_ids"][count], (1, 106))
+        self.assertTrue(long["message"]["content"].startswith(short["message"]["content"]))
+        self.assertNotIn("<turn|>", long["message"]["content"])
+        chunks = self.server.stream_chat(question, **fields)
+        self.assertEqual(joined(chunks), long["message"]["content"])
+
     def test_10_no_empty_thought_for_small_models(self):
         chat = self.server.ok("/apply-template", {"messages": [{"role": "user", "content": "Hi"}]})
         self.assertTrue(chat["prompt"].endswith("<|turn>model\n"), chat["prompt"])
