@@ -2,7 +2,9 @@
 
 import contextlib
 import json
+import os
 import pathlib
+import signal
 import socket
 import sys
 import threading
@@ -90,6 +92,15 @@ class Lifecycle(unittest.TestCase):
             server.process.terminate()
             self.assertEqual(server.process.wait(PATIENCE_S), 0)
         self.assertEqual(server.stop(), 0)
+
+    def test_signals_without_end_do_not_kill(self):
+        """At every moment up to the last of the exit: a supervisor, or a user with a heavy hand, asks again."""
+        for stop in (signal.SIGTERM, signal.SIGINT):
+            for _ in range(4):
+                server = Server("--log-level", "error")
+                while server.process.poll() is None:
+                    os.kill(server.process.pid, stop)  # not waited for yet, so its own
+                self.assertEqual(server.stop(), 0)
 
     def test_killed_under_load_the_next_start_serves(self):
         server = Server(*endless(), "--parallel", "4")
