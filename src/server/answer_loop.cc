@@ -37,7 +37,9 @@ class AnswerLoop {
         include_usage_(plan.include_usage),
         usage_(plan.choices_per_prompt),
         answers_(context.service, std::move(plan.requests), exchange.executor(),
-                 {.pace = stream_ ? limits_.stream_pace : kWholePace, .limit_bytes = limits_.stream_buffer_bytes}) {}
+                 {.pace = stream_ ? limits_.stream_pace : kWholePace,
+                  .limit_bytes = limits_.stream_buffer_bytes,
+                  .gate = context.state.gate}) {}
 
   Task<> Run() {
     while (answers_.open() > 0) {

@@ -45,8 +45,12 @@ int RetryAfter(const TextService& service) {
 struct AnswerStream::Shared : std::enable_shared_from_this<Shared> {
   enum class Wakes : uint8_t { kNothing, kUrgent, kAnything };
 
-  Shared(TextService& text_service, asio::any_io_executor strand, size_t limit)
-      : service(text_service), timer(std::in_place, strand), limit_bytes(limit), executor(std::move(strand)) {}
+  Shared(TextService& text_service, asio::any_io_executor strand, const AnswerStreamOptions& options)
+      : service(text_service),
+        timer(std::in_place, strand),
+        limit_bytes(options.limit_bytes),
+        gate(options.gate),
+        executor(std::move(strand)) {}
 
   // On the service's thread. Returns whether there is room for more.
   bool Push(size_t choice, AnswerDelta delta) {
@@ -57,8 +61,10 @@ struct AnswerStream::Shared : std::enable_shared_from_this<Shared> {
     items.push_back({choice, std::move(delta)});
     if (wakes == Wakes::kAnything || (wakes == Wakes::kUrgent && urgent)) {
       wakes = Wakes::kNothing;
-      asio::post(executor, [self = shared_from_this()] {
-        if (self->timer) self->timer->cancel();
+      gate->Pass([this] {
+        asio::post(executor, [self = shared_from_this()] {
+          if (self->timer) self->timer->cancel();
+        });
       });
     }
     return !full();
@@ -123,6 +129,7 @@ struct AnswerStream::Shared : std::enable_shared_from_this<Shared> {
   std::optional<asio::steady_timer> timer;  // empty: abandoned
 
   const size_t limit_bytes;
+  const std::shared_ptr<StrandGate> gate;
   std::mutex mutex;                // guards what follows
   asio::any_io_executor executor;  // empty: abandoned
   std::vector<Item> items;
@@ -133,7 +140,7 @@ struct AnswerStream::Shared : std::enable_shared_from_this<Shared> {
 
 AnswerStream::AnswerStream(TextService& service, std::vector<AnswerRequest> requests, asio::any_io_executor executor,
                            const AnswerStreamOptions& options)
-    : shared_(std::make_shared<Shared>(service, std::move(executor), options.limit_bytes)),
+    : shared_(std::make_shared<Shared>(service, std::move(executor), options)),
       open_(requests.size()),
       pace_(options.pace) {
   std::vector<AnswerSubmission> submissions;
@@ -144,9 +151,7 @@ AnswerStream::AnswerStream(TextService& service, std::vector<AnswerRequest> requ
   }
   std::optional<std::vector<AnswerId>> ids = service.Submit(std::move(submissions));
   if (!ids) {
-    ApiError error(429, "too many requests: the queue is full, try again later", "", "queue_full");
-    error.retry_after_s = RetryAfter(service);
-    throw error;
+    throw ApiError(429, "too many requests: the queue is full, try again later", "", "queue_full", RetryAfter(service));
   }
   shared_->ids = std::move(*ids);
 }

@@ -14,11 +14,33 @@
 
 namespace lapidary {
 
+// Lets sinks wake strands for as long as those exist. Any thread.
+class StrandGate {
+ public:
+  // Runs `wake`, unless closed.
+  template <typename Wake>
+  void Pass(const Wake& wake) {
+    const std::lock_guard lock(mutex_);
+    if (open_) wake();
+  }
+  // Behind this nothing runs, and nothing will.
+  void Close() {
+    const std::lock_guard lock(mutex_);
+    open_ = false;
+  }
+
+ private:
+  std::mutex mutex_;
+  bool open_ = true;
+};
+
 struct AnswerStreamOptions {
   // Looks are this far apart, at the same moments for all streams, so that they cost little beside fast steps.
   std::chrono::milliseconds pace{0};
   // More than this of text that nobody has taken pauses the answers.
   size_t limit_bytes = 0;
+  // To be closed before the strand's context is destroyed: the service may still have something to say then.
+  std::shared_ptr<StrandGate> gate = std::make_shared<StrandGate>();
 };
 
 // The answers of one HTTP request, on their way from the service's thread to the connection's strand. Destroyed before

@@ -149,7 +149,7 @@ Task<> Api::Tell(HttpExchange& exchange, const ApiError& error) {
     co_await exchange.EndEvents();
     co_return;
   }
-  if (error.retry_after_s > 0) exchange.AddHeader("Retry-After", std::to_string(error.retry_after_s));
+  if (error.retry_after_s() > 0) exchange.AddHeader("Retry-After", std::to_string(error.retry_after_s()));
   if (error.status() == 401) exchange.AddHeader("WWW-Authenticate", "Bearer");
   HttpReply reply;
   reply.status = error.status();

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 
+#include "server/answer_stream.h"
 #include "server/http_exchange.h"
 #include "server/server_limits.h"
 
@@ -15,6 +16,7 @@ struct ConnectionState {
   std::atomic<int> connections{0};
   std::atomic<int> in_flight{0};  // requests read whole and not answered yet
   std::atomic<bool> draining{false};
+  const std::shared_ptr<StrandGate> gate = std::make_shared<StrandGate>();  // of the connections' strands
 };
 
 using HttpHandler = std::function<Task<>(HttpExchange& exchange)>;

@@ -43,9 +43,7 @@ SamplingLimits LimitsOf(const ApiContext& context) {
 
 void RefuseWhileDraining(const ApiContext& context) {
   if (!context.state.draining) return;
-  ApiError error(503, "the server is shutting down", "", "shutting_down");
-  error.retry_after_s = 1;
-  throw error;
+  throw ApiError(503, "the server is shutting down", "", "shutting_down", 1);
 }
 
 void CheckContext(const ApiContext& context, size_t prompt_tokens, const char* param) {

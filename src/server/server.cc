@@ -57,6 +57,10 @@ class Server::Impl {
         acceptor_(Listen(context_, options_)),
         signals_(context_),
         handler_([this](HttpExchange& exchange) { return api_.Handle(exchange); }) {}
+  // The service goes on: what it still says to answers that were cut must not reach a context that goes away.
+  ~Impl() { state_.gate->Close(); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
   uint16_t port() const { return acceptor_.local_endpoint().port(); }
 

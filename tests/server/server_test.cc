@@ -9,6 +9,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
+#include <cstdlib>
 #include <functional>
 #include <thread>
 
@@ -77,17 +79,22 @@ class ServerTest : public ::testing::Test {
     options_.limits.keep_alive = std::chrono::milliseconds(20);
   }
   ~ServerTest() override {
-    if (!server_) return;
-    server_->Cut();
-    runner_.join();
-    server_.reset();
+    if (server_) CutServer();
   }
 
   void Start() {
     service_ = std::make_unique<TextService>(folder_.path(), backend_,
                                              TextServiceOptions{.engine = {.max_sequences = 2}, .max_waiting = 10});
+    StartServer();
+  }
+  void StartServer() {
     server_ = std::make_unique<Server>(*service_, options_);
     runner_ = std::thread([this] { server_->Run(); });
+  }
+  void CutServer() {
+    server_->Cut();
+    runner_.join();
+    server_.reset();
   }
   std::string Ask(const std::string& path, const std::string& body) const {
     const Client client(server_->port());
@@ -260,6 +267,49 @@ TEST_F(ServerTest, DrainLetsAnswersEndAndRefusesNewOnes) {
   EXPECT_THAT(Ask("/v1/completions", R"({"prompt": "alpha"})"), StartsWith("HTTP/1.1 503 "));
   held = false;
   EXPECT_THAT(running.ReadAll(), HasSubstr("[DONE]"));
+}
+
+// Tokens come all the time while the server goes away, and each wants to wake its connection.
+TEST_F(ServerTest, GoesAwayWhileTheServiceGoesOn) {
+  options_.limits.stream_pace = std::chrono::milliseconds(0);
+  Start();
+  for (int round = 0; round < 20; ++round) {
+    const Client one(server_->port()), other(server_->port());
+    for (const Client* client : {&one, &other}) {
+      client->Post("/v1/completions", R"({"prompt": "alpha", "max_tokens": 90000, "stream": true})");
+      EXPECT_THAT(client->ReadTo("data: "), StartsWith("HTTP/1.1 200 "));
+    }
+    CutServer();
+    WaitUntilIdle();
+    StartServer();
+  }
+  EXPECT_THAT(Ask("/v1/completions", R"({"prompt": "alpha", "max_tokens": 2})"), HasSubstr(R"("text":"aa")"));
+}
+
+// Ends the process, with signals behind the destruction of everything that HandleSignals makes.
+[[noreturn]] void ServeAndExit() {
+  // What is registered first runs last.
+  std::atexit([] {
+    for (const int signal : {SIGTERM, SIGINT}) std::raise(signal);
+  });
+  {
+    TemporaryFolder folder;
+    folder.Write("tokenizer.json", Small::JsonText());
+    FakeBackend backend({.vocab = 1000});
+    TextService service(folder.path(), backend, {});
+    ServerOptions options;
+    options.port = 0;
+    Server server(service, options);
+    server.HandleSignals();
+    std::raise(SIGTERM);
+    server.Run();
+  }
+  std::exit(0);
+}
+
+TEST(ServerSignals, DoNotKillUpToTheLastOfTheExit) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(ServeAndExit(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST_F(ServerTest, RefusesAnAddressThatCannotBeHad) {
