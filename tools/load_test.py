@@ -207,7 +207,7 @@ def read_all(server, bodies):
 def throughput(server, program, model=(), count=8, tokens=256, reps=8):
     """Decode through HTTP beside the engine alone, both with `count` sequences of the same length, in turns.
 
-    The best of each counts: whatever else the machine does makes both slower, and not by the same."""
+    Each pair of runs, one right after the other, gives a share; the median of them counts."""
     bodies = [{"prompt": [2] + [300 + i] * 7, "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "stream": True,
                "stream_options": {"include_usage": True}} for i in range(count)]
     rates, alone = [], []
@@ -219,9 +219,11 @@ def throughput(server, program, model=(), count=8, tokens=256, reps=8):
         bench = subprocess.run([program, "bench", *model, "-p", "8", "-n", str(tokens), "-b", str(count), "--reps", "1",
                                 "--json"], check=True, capture_output=True, text=True).stdout
         alone += [r["tokens_per_s"] for r in json.loads(bench)["results"] if r["test"] == "decode"]
-    return {"streams": count, "http_tokens_per_s": round(max(rates), 1), "bench_tokens_per_s": round(max(alone), 1),
-            "share": round(max(rates) / max(alone), 3),
-            "median_share": round(percentile(rates, 0.5) / percentile(alone, 0.5), 3)}
+    shares = [rate / other for rate, other in zip(rates, alone, strict=True)]
+    return {"streams": count, "pairs": reps,
+            "http_tokens_per_s": {"p50": round(percentile(rates, 0.5), 1), "max": round(max(rates), 1)},
+            "bench_tokens_per_s": {"p50": round(percentile(alone, 0.5), 1), "max": round(max(alone), 1)},
+            "share": {f"p{p}": round(percentile(shares, p / 100), 3) for p in (10, 25, 50, 75, 90)}}
 
 
 def turns(server, program):
@@ -257,6 +259,7 @@ def main():
     parser.add_argument("--requests", type=int, default=100_000)
     parser.add_argument("--model", help="another folder, for throughput")
     parser.add_argument("--tokens", type=int, default=256, help="of each answer, for throughput")
+    parser.add_argument("--pairs", type=int, default=8, help="of runs, for throughput")
     arguments = parser.parse_args()
     os.environ["LAPIDARY_PROGRAM"] = arguments.program
     from lapidary_server import Server, endless
@@ -268,7 +271,7 @@ def main():
         "slow": ([*endless(), "--parallel", "4", "--stall-timeout", "5"], slow),
         "short": (["--ctx", "512"], lambda s: short(s, arguments.requests, seconds=arguments.seconds * 2)),
         "throughput": ([*model, "--parallel", "8", "--ctx", "1024"],
-                       lambda s: throughput(s, arguments.program, model, tokens=arguments.tokens)),
+                       lambda s: throughput(s, arguments.program, model, tokens=arguments.tokens, reps=arguments.pairs)),
         "turns": ([], lambda s: turns(s, arguments.program)),
     }
     for name in arguments.scenarios or runs:
