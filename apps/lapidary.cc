@@ -15,11 +15,12 @@ namespace {
 
 using lapidary::Backend;
 using lapidary::BackendOptions;
-using lapidary::Error;
 using lapidary::ErrorKind;
 using lapidary::ProgressFn;
 
 #if defined(LAPIDARY_CUDA)
+using lapidary::Error;
+
 std::unique_ptr<Backend> LoadOnGpu(const BackendOptions& options, const ProgressFn& progress) {
   lapidary::GpuBackendOptions gpu;
   if (options.per_layer_table == "gpu") gpu.per_layer_table = lapidary::PerLayerTable::kDevice;

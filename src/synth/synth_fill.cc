@@ -59,7 +59,8 @@ uint64_t Fnv1a64(const std::string& text) {
 
 void SynthFill(const std::string& name, float mean, float amp, int64_t first, std::span<BF16> out) {
   const uint64_t state = Fnv1a64(name) + (static_cast<uint64_t>(first) + 1) * 0x9E3779B97F4A7C15u;
-  static_assert(sizeof(BF16) == sizeof(uint16_t) && alignof(BF16) == alignof(uint16_t));
+  static_assert(sizeof(BF16) == sizeof(uint16_t));
+  static_assert(alignof(BF16) == alignof(uint16_t));
   HWY_DYNAMIC_DISPATCH(FillRun)(state, mean, amp, reinterpret_cast<uint16_t*>(out.data()), out.size());
 }
 
