@@ -52,6 +52,7 @@ class Machine {
   }
   double MedianOf(Rate rate) const {
     std::vector<double> values;
+    values.reserve(rates_.size());
     for (const MachineRates& rates : rates_) values.push_back(rates.*rate);
     return Median(values);
   }

@@ -108,6 +108,7 @@ class Bench {
     for (Test& test : tests_) {
       BenchRun& run = test.run;
       std::vector<double> seconds;
+      seconds.reserve(run.reps.size());
       for (const BenchRep& rep : run.reps) seconds.push_back(rep.seconds);
       run.seconds = Median(seconds);
       if (plan_.kernels && run.test == BenchTest::kDecode) run.kernels = TimeKernels(run.tokens, run.batch);
