@@ -25,6 +25,7 @@ int64_t RangeSet::CoveredBytes() const {
 
 std::vector<ByteRange> RangeSet::Ranges() const {
   std::vector<ByteRange> ranges;
+  ranges.reserve(ends_.size());
   for (const auto& [begin, end] : ends_) ranges.push_back({begin, end});
   return ranges;
 }
