@@ -22,15 +22,15 @@ class BlockPool {
   // useful ones after all others. -1 when there is none.
   int32_t Allocate();
   // The block has references, or is kept.
-  void AddReference(int32_t block);
-  void Release(int32_t block);
+  void AddReference(int32_t id);
+  void Release(int32_t id);
 
   // Keeps the block when its last reference goes. It has references.
-  void Keep(int32_t block);
+  void Keep(int32_t id);
   // Takes Keep back.
-  void Drop(int32_t block);
+  void Drop(int32_t id);
   // Worth more than others as long as it is not handed out anew.
-  void MarkUseful(int32_t block);
+  void MarkUseful(int32_t id);
 
   int32_t count() const { return static_cast<int32_t>(blocks_.size()); }
   int32_t references(int32_t block) const { return blocks_[static_cast<size_t>(block)].references; }

@@ -14,7 +14,7 @@ constexpr int kMostSiblings = 64;
 
 // In lexicographic order, so that the longest common beginning is beside the place of what is looked for.
 struct IdsLess {
-  using is_transparent = void;
+  using is_transparent = void;  // NOLINT(readability-identifier-naming): the library's name
   bool operator()(std::span<const int32_t> a, std::span<const int32_t> b) const {
     return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end());
   }

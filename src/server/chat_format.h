@@ -22,8 +22,8 @@ class ChatFormat final : public AnswerFormat {
  public:
   explicit ChatFormat(ChatFormatOptions options);
 
-  void Chunks(size_t choice, const AnswerDelta& delta, std::vector<OrderedJson>& out) override;
-  void Take(size_t choice, const AnswerDelta& delta) override;
+  void Chunks(size_t index, const AnswerDelta& delta, std::vector<OrderedJson>& out) override;
+  void Take(size_t index, const AnswerDelta& delta) override;
   OrderedJson Whole(const Usage& usage) override;
   OrderedJson EmptyChunk() const override;
 

@@ -1,6 +1,7 @@
 #include "server/chat_request.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <string_view>
 #include <vector>
@@ -15,7 +16,8 @@ namespace {
 bool ReadThinking(JsonFields& fields, ChatRequest& chat) {
   bool thinking = false;
   if (const std::optional<std::string> effort = fields.String("reasoning_effort")) {
-    static const std::vector<std::string_view> kOff = {"none", "minimal"}, kOn = {"low", "medium", "high", "xhigh"};
+    constexpr std::array<std::string_view, 2> kOff = {"none", "minimal"};
+    constexpr std::array<std::string_view, 4> kOn = {"low", "medium", "high", "xhigh"};
     thinking = std::find(kOn.begin(), kOn.end(), *effort) != kOn.end();
     if (!thinking && std::find(kOff.begin(), kOff.end(), *effort) == kOff.end()) {
       RefuseField("reasoning_effort", Found(OrderedJson(*effort)), "none, minimal, low, medium, high or xhigh");
@@ -38,7 +40,7 @@ std::string NamedFunction(const OrderedJson& choice, const std::vector<std::stri
   if (type != "function" || !function) {
     RefuseField("tool_choice", Found(choice), "none, auto, required, or a function by its name");
   }
-  const std::string name = JsonFields(*function, "tool_choice.function.").String("name").value_or("");
+  std::string name = JsonFields(*function, "tool_choice.function.").String("name").value_or("");
   if (std::find(names.begin(), names.end(), name) == names.end()) {
     RefuseField("tool_choice.function.name", Found(OrderedJson(name)), "the name of one of the tools");
   }

@@ -30,7 +30,7 @@ class CompletionFormat final : public AnswerFormat {
   // `echo`: one for each prompt, or none.
   CompletionFormat(CompletionFormatOptions options, size_t choices, std::vector<EchoedPrompt> echo);
 
-  void Chunks(size_t choice, const AnswerDelta& delta, std::vector<OrderedJson>& out) override;
+  void Chunks(size_t index, const AnswerDelta& delta, std::vector<OrderedJson>& out) override;
   void Take(size_t choice, const AnswerDelta& delta) override;
   OrderedJson Whole(const Usage& usage) override;
   OrderedJson EmptyChunk() const override;
@@ -43,7 +43,7 @@ class CompletionFormat final : public AnswerFormat {
     AnswerDelta all;  // when collected
   };
 
-  OrderedJson Entry(size_t choice, const AnswerDelta& delta);
+  OrderedJson Entry(size_t index, const AnswerDelta& delta);
   OrderedJson Logprobs(Choice& choice, const AnswerDelta& delta, const EchoedPrompt* prompt);
 
   CompletionFormatOptions options_;

@@ -267,7 +267,7 @@ Task<> Connection::Linger() {
 }
 
 Task<> Connection::Answer(Parser& parser) {
-  using namespace asio::experimental::awaitable_operators;
+  using asio::experimental::awaitable_operators::operator||;
   http::request<http::string_body> message = parser.release();
   const bool keep_alive = message.keep_alive() && !state_.draining;
   Exchange exchange(stream_, limits_, MakeRequest(message), message.version(), keep_alive);
