@@ -26,7 +26,7 @@ struct Options {
   std::string speculate = "none", special_text = "protect";
   int64_t prefill_chunk = 0;
   bool no_prefix_cache = false, no_web = false;
-  int64_t body_mb = 16, answer_s = 0, drain_s = 60, stall_s = 30, header_s = 10, keep_alive_ms = 5000, pace_ms = 10;
+  int64_t body_mb = 16, answer_s = 0, drain_s = 60, stall_s = 30, header_s = 10, keep_alive_ms = 5000, pace_ms = 20;
 };
 
 // Most tokens that the K/V cache has room for unless told: enough for many short chats, within a few gigabytes.
@@ -93,7 +93,7 @@ void AddLimitOptions(CLI::App& command, Options& o) {
       kDay);
   add("--keep-alive-ms", o.keep_alive_ms, "A stream that has nothing to say sends a comment this often (default 5000)",
       10, kDay * 1000);
-  add("--stream-pace-ms", o.pace_ms, "What a stream says in this time goes in one write (default 10); 0: each step's",
+  add("--stream-pace-ms", o.pace_ms, "What a stream says in this time goes in one write (default 20); 0: each step's",
       0, 10'000);
   add("--http-threads", o.server.threads, "Threads for HTTP (default 2)", 1, 64);
 }

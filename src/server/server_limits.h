@@ -16,7 +16,7 @@ struct ServerLimits {
   std::chrono::milliseconds answer_time{0};      // of one request from its arrival to its end; 0: no limit
   std::chrono::milliseconds keep_alive{5'000};   // a stream that has nothing to say sends a comment this often
   std::chrono::milliseconds drain_time{60'000};  // requests that still run this long after Drain are cut
-  std::chrono::milliseconds stream_pace{10};     // what a stream says in this time goes in one write; 0: each step's
+  std::chrono::milliseconds stream_pace{20};     // what a stream says in this time goes in one write; 0: each step's
   size_t stream_buffer_bytes = 64 << 10;         // of answer waiting for a slow reader; more pauses the answer
 };
 
