@@ -58,9 +58,10 @@ struct MachineRates {
   const char* flops_kind = "float32 FMA";
 };
 
-// Part of a step: all launches of one kernel for one purpose.
+// Part of a step: all launches of one kernel for one purpose. Or a stage of such a kernel.
 struct KernelTime {
   std::string name;
+  bool is_stage = false;  // of the kernel before it, in whose time its own is
   int64_t launches = 0;
   double seconds = 0;  // of all
   int64_t bytes = 0;   // that they read and write; 0: not known

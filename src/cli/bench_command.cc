@@ -64,11 +64,12 @@ class Machine {
 // Kernels of a step, with their shares of the time of all. GB/s is null where the bytes are not known.
 Json KernelsJson(const std::vector<KernelTime>& kernels) {
   double all = 0;
-  for (const KernelTime& kernel : kernels) all += kernel.seconds;
+  for (const KernelTime& kernel : kernels) all += kernel.is_stage ? 0.0 : kernel.seconds;
   Json out = Json::array();
   for (const KernelTime& kernel : kernels) {
     const bool known = kernel.bytes > 0 && kernel.seconds > 0;
     out.push_back({{"name", kernel.name},
+                   {"is_stage", kernel.is_stage},
                    {"launches", kernel.launches},
                    {"seconds", kernel.seconds},
                    {"bytes", kernel.bytes > 0 ? Json(kernel.bytes) : Json()},
@@ -113,11 +114,11 @@ std::string KernelsText(const Json& run) {
                   run["batch"].get<int64_t>(), "", "launches", "us", "MB", "GB/s", "share");
   for (const Json& kernel : run["kernels"]) {
     const bool known = !kernel["gb_s"].is_null();
-    text += fmt::format("  {:<42} {:>8}  {:>9.1f}  {:>9}  {:>7}  {:>5.1f} %\n", kernel["name"].get<std::string>(),
-                        kernel["launches"].get<int64_t>(), kernel["seconds"].get<double>() * 1e6,
-                        known ? fmt::format("{:.1f}", kernel["bytes"].get<double>() / 1e6) : "-",
-                        known ? fmt::format("{:.0f}", kernel["gb_s"].get<double>()) : "-",
-                        100 * kernel["share"].get<double>());
+    const std::string name = (kernel["is_stage"].get<bool>() ? "  " : "") + kernel["name"].get<std::string>();
+    text += fmt::format(
+        "  {:<42} {:>8}  {:>9.1f}  {:>9}  {:>7}  {:>5.1f} %\n", name, kernel["launches"].get<int64_t>(),
+        kernel["seconds"].get<double>() * 1e6, known ? fmt::format("{:.1f}", kernel["bytes"].get<double>() / 1e6) : "-",
+        known ? fmt::format("{:.0f}", kernel["gb_s"].get<double>()) : "-", 100 * kernel["share"].get<double>());
   }
   return text;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backends/gpu/decode_stages.h"
 #include "backends/gpu/places.h"
 #include "kernels/gpu/elementwise.h"
 
@@ -10,7 +11,7 @@ namespace lapidary::gpu {
 namespace {
 
 // Segments of the context, at most: enough to have the whole device read it.
-constexpr int kMostSegments = 64;
+constexpr int kMostSegments = 128;
 
 int TilesOf(const LayerPlan& layer) {
   return layer.kv_heads * ((layer.heads / layer.kv_heads + kDecodeTileHeads - 1) / kDecodeTileHeads);
@@ -18,8 +19,22 @@ int TilesOf(const LayerPlan& layer) {
 
 int RoundUp4(int64_t count) { return static_cast<int>((count + 3) / 4 * 4); }
 
+DecodeShape ShapeOf(const LayerPlan& layer) {
+  const int64_t kv_vectors = layer.writes_kv ? layer.kv_heads * (layer.v_is_k ? 1 : 2) : 0;
+  return {static_cast<int32_t>(layer.attention), static_cast<int32_t>((layer.heads + kv_vectors) * layer.head_dim),
+          static_cast<int32_t>(layer.ffn_width)};
+}
+
+std::vector<DecodeShape> ShapesOf(const ModelPlan& plan) {
+  std::vector<DecodeShape> shapes;
+  for (const LayerPlan& layer : plan.layers) {
+    if (std::ranges::find(shapes, ShapeOf(layer)) == shapes.end()) shapes.push_back(ShapeOf(layer));
+  }
+  return shapes;
+}
+
 // The cells of a layer's row, one buffer after the other.
-DecodeCells CellsOf(const ModelPlan& plan, const LayerPlan& layer, int64_t qkv_rows, int max_segments) {
+DecodeCells CellsOf(const ModelPlan& plan, const LayerPlan& layer, int max_segments) {
   const int64_t heads_width = int64_t{layer.heads} * layer.head_dim, hidden = plan.hidden();
   DecodeCells cells;
   const auto take = [&](int64_t count) {
@@ -27,13 +42,19 @@ DecodeCells CellsOf(const ModelPlan& plan, const LayerPlan& layer, int64_t qkv_r
     cells.row_cells += RoundUp4(count);
     return begin;
   };
-  cells.qkv = take(qkv_rows);
+  const auto out = [&](DecodeMatrix matrix, int64_t count) { cells.outputs[static_cast<int>(matrix)] = take(count); };
+  const auto branch = [&](DecodeMatrix matrix, int64_t k) {
+    const int parts = DecodeStepParts(k);
+    out(matrix, parts * hidden);
+    if (parts > 1) cells.sums[static_cast<int>(matrix)] = take(hidden);
+  };
+  out(DecodeMatrix::kQkv, ShapeOf(layer).qkv_rows);
   cells.attention = take(heads_width);
-  cells.o = take(DecodeStepParts(heads_width) * hidden);
-  cells.gated = take(layer.ffn_width);
-  cells.down = take(DecodeStepParts(layer.ffn_width) * hidden);
-  cells.per_layer_gate = take(plan.per_layer_width());
-  cells.per_layer = take(hidden);
+  branch(DecodeMatrix::kO, heads_width);
+  out(DecodeMatrix::kGateUp, layer.ffn_width);
+  branch(DecodeMatrix::kDown, layer.ffn_width);
+  out(DecodeMatrix::kPerLayerGate, plan.per_layer_width());
+  out(DecodeMatrix::kPerLayerProjection, hidden);
   cells.partials = take(int64_t{max_segments} * TilesOf(layer) * kDecodeTileHeads * (layer.head_dim + 2));
   return cells;
 }
@@ -41,8 +62,9 @@ DecodeCells CellsOf(const ModelPlan& plan, const LayerPlan& layer, int64_t qkv_r
 }  // namespace
 
 bool DecodePass::Takes(const ModelPlan& plan) {
-  return plan.hidden() <= kDecodeStepWidth &&
-         std::ranges::none_of(plan.layers, [](const LayerPlan& layer) { return layer.has_experts; });
+  return plan.hidden() <= kDecodeStepWidth && ShapesOf(plan).size() <= kDecodeMostShapes &&
+         std::ranges::none_of(plan.layers,
+                              [](const LayerPlan& layer) { return layer.has_experts || layer.rotary_pairs % 4 != 0; });
 }
 
 DecodePass::DecodePass(const ModelPlan& plan, const PlacedWeights& weights, const KvStorage& storage,
@@ -87,10 +109,11 @@ void DecodePass::PlaceCells(int64_t max_positions) {
     kind.heads = layer.heads;
     kind.kv_heads = layer.kv_heads;
     kind.head_dim = layer.head_dim;
+    kind.group = layer.heads / layer.kv_heads;
+    kind.tiles = (kind.group + kDecodeTileHeads - 1) / kDecodeTileHeads;
     kind.window = static_cast<int32_t>(layer.window);
     kind.max_segments = DecodeSegments(last, kind.window, std::min(multiprocessors_, kMostSegments));
-    const int64_t qkv_rows = weights_.layers[static_cast<size_t>(layer.index)].qkv.rows;
-    DecodeCells cells = CellsOf(plan_, layer, qkv_rows, kind.max_segments);
+    DecodeCells cells = CellsOf(plan_, layer, kind.max_segments);
     cells.layer = args_.set_cells;
     args_.set_cells += int64_t{kFewRows} * cells.row_cells;
     layer_cells_.push_back(cells);
@@ -101,29 +124,30 @@ void DecodePass::PlaceCells(int64_t max_positions) {
 }
 
 void DecodePass::PlaceLayers() {
+  const std::vector<DecodeShape> shapes = ShapesOf(plan_);
+  std::ranges::copy(shapes, args_.shape);
+  args_.shapes = static_cast<int32_t>(shapes.size());
   std::vector<DecodeLayer> layers;
   for (const LayerPlan& plan : plan_.layers) {
     const PlacedLayer& w = weights_.layers[static_cast<size_t>(plan.index)];
     DecodeLayer& layer = layers.emplace_back();
-    layer.qkv = w.qkv.data;
-    layer.o = w.o_proj.data;
-    layer.gate_up = w.gate_up.data;
-    layer.down = w.down_proj.data;
-    layer.per_layer_gate = w.per_layer_input_gate.data;
-    layer.per_layer_projection = w.per_layer_projection.data;
-    layer.input_norm = w.input_layernorm;
+    const auto set = [&](DecodeMatrix matrix, const DeviceMatrix& weights, const float* norm) {
+      layer.weights[static_cast<int>(matrix)] = weights.data;
+      layer.norms[static_cast<int>(matrix)] = norm;
+    };
+    set(DecodeMatrix::kQkv, w.qkv, w.input_layernorm);
+    set(DecodeMatrix::kO, w.o_proj, w.post_attention_layernorm);
+    set(DecodeMatrix::kGateUp, w.gate_up, w.pre_feedforward_layernorm);
+    set(DecodeMatrix::kDown, w.down_proj, w.post_feedforward_layernorm);
+    set(DecodeMatrix::kPerLayerGate, w.per_layer_input_gate, nullptr);
+    set(DecodeMatrix::kPerLayerProjection, w.per_layer_projection, w.post_per_layer_input_norm);
     layer.q_norm = w.q_norm;
     layer.k_norm = w.k_norm;
-    layer.post_attention_norm = w.post_attention_layernorm;
-    layer.pre_feedforward_norm = w.pre_feedforward_layernorm;
-    layer.post_feedforward_norm = w.post_feedforward_layernorm;
-    layer.post_per_layer_norm = w.post_per_layer_input_norm;
     layer.kv = storage_.slot(static_cast<size_t>(plan.attention), plan.kv_slot);
     layer.cells = layer_cells_[static_cast<size_t>(plan.index)];
     layer.scale = w.layer_scalar;
-    layer.qkv_rows = w.qkv.rows;
-    layer.ffn_width = static_cast<int32_t>(plan.ffn_width);
     layer.kind = static_cast<int32_t>(plan.attention);
+    layer.shape = static_cast<int32_t>(std::ranges::find(shapes, ShapeOf(plan)) - shapes.begin());
     layer.writes_kv = plan.writes_kv;
     layer.v_is_k = plan.v_is_k;
   }
@@ -133,12 +157,26 @@ void DecodePass::PlaceLayers() {
   args_.layer = layers_.data();
 }
 
-void DecodePass::Launch(const StepInput& input, int rows, gpuStream stream) {
+void DecodePass::LaunchMarked(const StepInput& input, int rows, gpuStream stream) {
+  marks_.Reserve(int64_t{MatmulFewCtas()} * (args_.layers + 1) * kDecodeMarks);
+  Fill(marks_.data(), 0, static_cast<size_t>(marks_.size()) * sizeof(int64_t), stream);
+  Launch(input, rows, marks_.data(), stream);
+}
+
+std::vector<KernelTime> DecodePass::Stages() const {
+  std::vector<int64_t> marks(static_cast<size_t>(marks_.size()));
+  CopyToHost(marks.data(), marks_.data(), marks.size() * sizeof(int64_t), nullptr);
+  Synchronize(nullptr);
+  return DecodeStages(marks, MatmulFewCtas(), args_.layers);
+}
+
+void DecodePass::Launch(const StepInput& input, int rows, int64_t* marks, gpuStream stream) {
   Fill(results_.data(), 0, kResults * sizeof(int32_t), stream);
   rotation_.Launch(input.positions(), kFewRows, stream);
   Embed(input, rows, stream);
   DecodeStepArgs args = args_;
   args.rows = rows;
+  args.marks = marks;
   args.step = input.rows();
   for (const AttentionType type : {AttentionType::kSliding, AttentionType::kFull}) {
     const auto group = static_cast<size_t>(type);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "backends/backend.h"
 #include "backends/gpu/kv_storage.h"
 #include "backends/gpu/placed_weights.h"
 #include "backends/gpu/rotation.h"
@@ -25,7 +26,11 @@ class DecodePass {
   static bool Takes(const ModelPlan& plan);
 
   // Gives the launches of a step of `rows` rows to `stream`, after which the results below hold.
-  void Launch(const StepInput& input, int rows, gpuStream stream);
+  void Launch(const StepInput& input, int rows, gpuStream stream) { Launch(input, rows, nullptr, stream); }
+  // The same, noting what Stages reads. Not while a graph is recorded for the first time.
+  void LaunchMarked(const StepInput& input, int rows, gpuStream stream);
+  // Where the time of the last marked step went; `stream` was waited for.
+  std::vector<KernelTime> Stages() const;
 
   const float* logits() const { return logits_.data(); }      // [kFewRows, vocab]
   const int32_t* results() const { return results_.data(); }  // [kResults]: the best id of each row, then
@@ -34,6 +39,7 @@ class DecodePass {
   static constexpr int kResults = kFewRows + 2;
 
  private:
+  void Launch(const StepInput& input, int rows, int64_t* marks, gpuStream stream);
   void PlaceCells(int64_t max_positions);
   void PlaceLayers();
   void Embed(const StepInput& input, int step_rows, gpuStream stream);
@@ -48,6 +54,7 @@ class DecodePass {
   std::vector<DecodeCells> layer_cells_;
   Scratch<DecodeLayer> layers_;
   Scratch<DecodeStepState> state_;
+  Scratch<int64_t> marks_;              // of LaunchMarked
   Scratch<float> cells_;                // both sets
   Scratch<float> embedding_;            // [kFewRows, D]
   Scratch<float> context_, per_layer_;  // [kFewRows, L * P]

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -72,6 +73,13 @@ class DecodeGraph {
     });
     for (int i = 0; i < 2; ++i) graph.Launch(stream);
     Synchronize(stream);
+  }
+
+  // Where the time of its one launch goes, apart from other times, which the marks would lengthen.
+  std::vector<KernelTime> TimeStages(const StepInput& input, int rows, gpuStream stream) {
+    for (int i = 0; i < 2; ++i) pass_.LaunchMarked(input, rows, stream);
+    Synchronize(stream);
+    return pass_.Stages();
   }
 
   const DecodePass& pass() const { return pass_; }
@@ -206,17 +214,10 @@ int64_t AttentionBytes(const ModelPlan& plan, const KvStorage& storage, std::spa
   return elements * (storage.is_bf16() ? 2 : 4);
 }
 
-std::vector<KernelTime> GpuBackend::TimeKernels(const StepBatch& batch) {
-  CheckStep(plan_, {storage_.blocks(0), storage_.blocks(1)}, batch);
-  if (!BatchGraphs::Takes(batch)) return {};
-  std::vector<int32_t> ignored(batch.ids.size());
-  Run(batch, {{}, ignored}, nullptr);  // all is set up, and the step is sound
+// The launches of what `time` records and runs, those of the same name as one.
+std::vector<KernelTime> TimeLaunches(const std::function<void(GraphTimes&)>& time) {
   GraphTimes times;
-  if (decode_ && batch.ids.size() <= size_t{kFewRows}) {
-    decode_->Time(few_input_, static_cast<int>(batch.ids.size()), times, stream_.get());
-  } else {
-    batches_->Time(batch, times, stream_.get());
-  }
+  time(times);
   std::vector<KernelTime> kernels;
   for (const GraphTimes::Entry& entry : times.Read()) {
     auto kernel = std::ranges::find(kernels, entry.name, &KernelTime::name);
@@ -224,6 +225,28 @@ std::vector<KernelTime> GpuBackend::TimeKernels(const StepBatch& batch) {
     ++kernel->launches;
     kernel->seconds += entry.ms * 1e-3;
     kernel->bytes += entry.bytes;
+  }
+  return kernels;
+}
+
+std::vector<KernelTime> GpuBackend::TimeKernels(const StepBatch& batch) {
+  CheckStep(plan_, {storage_.blocks(0), storage_.blocks(1)}, batch);
+  if (!BatchGraphs::Takes(batch)) return {};
+  std::vector<int32_t> ignored(batch.ids.size());
+  Run(batch, {{}, ignored}, nullptr);  // all is set up, and the step is sound
+  const auto rows = static_cast<int>(batch.ids.size());
+  const bool few = decode_ && rows <= kFewRows;
+  std::vector<KernelTime> kernels = TimeLaunches([&](GraphTimes& times) {
+    if (few) {
+      decode_->Time(few_input_, rows, times, stream_.get());
+    } else {
+      batches_->Time(batch, times, stream_.get());
+    }
+  });
+  if (few) {
+    const std::vector<KernelTime> stages = decode_->TimeStages(few_input_, rows, stream_.get());
+    const auto step = std::ranges::find(kernels, "decode_step", &KernelTime::name);
+    kernels.insert(step == kernels.end() ? step : step + 1, stages.begin(), stages.end());
   }
   const auto attention = std::ranges::find(kernels, "attention_decode", &KernelTime::name);
   if (attention != kernels.end()) attention->bytes = AttentionBytes(plan_, storage_, batch.positions);

@@ -7,10 +7,10 @@
 #include "base/error.h"
 #include "kernels/gpu/decode_step_attention.h"
 #include "kernels/gpu/decode_step_block.h"
+#include "kernels/gpu/decode_step_finish.h"
 #include "kernels/gpu/decode_step_products.h"
 #include "kernels/gpu/decode_step_residual.h"
 #include "kernels/gpu/device/dependent_launch.h"
-#include "kernels/gpu/device/gelu.h"
 
 namespace lapidary::gpu {
 namespace decode_step {
@@ -44,6 +44,7 @@ struct Loader {
     if (stride * 2 == row_bytes) {
       BulkCopyStreamed(to, rows, bytes, &full[slot]);
     } else {
+#pragma unroll 1
       for (int i = 0; i < count; ++i) BulkCopyStreamed(to + i * row_bytes, rows + i * stride, row_bytes, &full[slot]);
     }
     MbarrierArriveExpectTx(&full[slot], bytes);
@@ -52,42 +53,42 @@ struct Loader {
   }
 
   template <int kRowSlots>
-  __device__ __forceinline__ void FillProduct(const Product& p, bool gated) {
-    const Share share = ShareOf(p, gated);
-    const int group = 2 * kGroupTiles<kRowSlots>;
+  __device__ __forceinline__ void FillProduct(const uint16_t* weights, const Share& share, bool gated) {
+    const int group = 2 * kGroupTiles<kRowSlots>, k = share.of.k;
+#pragma unroll 1
     for (int first = 0; first < share.halves; first += group) {
       const int end = first + group < share.halves ? first + group : share.halves;
+#pragma unroll 1
       for (int phase = 0; phase < share.phases; ++phase) {
         const auto row_bytes = static_cast<uint32_t>(share.KOfPhase(phase)) * 2;
         const int slot_rows = 1 << share.slot_rows_log2;
+#pragma unroll 1
         for (int half = first; half < end; ++half) {
           const int count = share.RowsOfHalf(half, gated);
           const int unit = share.row_begin + (gated ? half / 2 : half) * kHalfRows;
-          const int64_t row = gated && half % 2 == 1 ? p.rows / 2 + unit : unit;
-          const uint16_t* from = p.w + row * p.k + share.k_begin + phase * share.phase_k;
+          const int64_t row = gated && half % 2 == 1 ? share.of.rows / 2 + unit : unit;
+          const uint16_t* from = weights + row * k + share.k_begin + phase * share.phase_k;
+#pragma unroll 1
           for (int i = 0; i < count; i += slot_rows)
-            Fill(from + int64_t{i} * p.k, count - i < slot_rows ? count - i : slot_rows, row_bytes, p.k);
+            Fill(from + int64_t{i} * k, count - i < slot_rows ? count - i : slot_rows, row_bytes, k);
         }
       }
     }
   }
 
   template <int kRowSlots>
-  __device__ __forceinline__ void FillStep(const DecodeStepArgs& a) {
-    const auto fill = [&](const DecodeLayer& layer, Matrix matrix) {
-      FillProduct<kRowSlots>(ProductOf(a, layer, matrix), IsGated(matrix));
+  __device__ __forceinline__ void FillStep(const DecodeStepArgs& a, Shared<kRowSlots>& s) {
+    FetchLayer(a, 0, s.loader_layer, 0, 1);
+    const auto begin = [&](int l) {
+      CpAsyncWait<0>();
+      FetchLayer(a, l + 1, s.loader_layer, 0, 1);
     };
-    for (int l = 0; l < a.layers; ++l) {
-      const DecodeLayer& layer = a.layer[l];
-      fill(layer, Matrix::kQkv);
-      fill(layer, Matrix::kO);
-      fill(layer, Matrix::kGateUp);
-      fill(layer, Matrix::kDown);
-      if (layer.per_layer_gate == nullptr) continue;
-      fill(layer, Matrix::kPerLayerGate);
-      fill(layer, Matrix::kPerLayerProjection);
-    }
-    FillProduct<kRowSlots>({a.head, a.vocab, a.hidden}, false);
+    ForEachProduct(a, begin, [&](int l, DecodeMatrix matrix) {
+      const DecodeLayer& layer = s.loader_layer[l % 2];
+      const Share share = ShareOf(s.shares, layer.shape, matrix);
+      FillProduct<kRowSlots>(matrix == DecodeMatrix::kHead ? a.head : layer.weights[static_cast<int>(matrix)], share,
+                             IsGated(matrix));
+    });
   }
 };
 
@@ -115,127 +116,92 @@ __device__ __forceinline__ void EmptyCells(const DecodeStepArgs& a, uint32_t set
   }
 }
 
-__device__ __forceinline__ bool IsBetter(float value, int32_t id, const BestLogit& than) {
-  return value > than.value || (value == than.value && id < than.id) || (than.id < 0 && value == value);
-}
-
 // A step as the consumers go through it.
 template <int kRowSlots, bool kBf16>
 struct Step {
   Context<kRowSlots>& c;
   const DecodeStepArgs& a;
   Branch branch{};
+  Stream<kRowSlots> stream{};
 
   __device__ __forceinline__ explicit Step(Context<kRowSlots>& context) : c(context), a(context.args) {}
 
   __device__ __forceinline__ void Run() {
-    c.At(Stage::kQkv, 0);
-    Begin(c);
-    for (int l = 0; l < a.layers; ++l) {
-      const DecodeLayer& layer = a.layer[l];
-      AttentionBranch(l, layer);
-      FeedForward(l, layer);
-      if (layer.per_layer_gate != nullptr) PerLayerBranch(l, layer);
-      branch.scale = layer.scale;
+    c.At(StageOf(DecodeMatrix::kQkv), 0);
+    FetchLayer(a, 0, c.shared.layer, c.thread, kConsumers);
+    CpAsyncWait<0>();
+    c.Sync();
+    ForEachProduct(
+        a, [](int) {}, [&](int l, DecodeMatrix matrix) { Take(l, c.shared.layer[l % 2], matrix); });
+    for (int half = 0; half < 2; ++half) NamedBarrier(kSumsEmpty + half, kConsumers + kFinishers);
+  }
+
+  // One product: its input comes from the stream, from attention or from the product before it; its outputs are
+  // published, and those that make a branch are awaited where that joins the stream.
+  __device__ __forceinline__ void Take(int l, const DecodeLayer& layer, DecodeMatrix matrix) {
+    const int mark = static_cast<int>(matrix) * kDecodeMarksOfProduct;
+    c.At(StageOf(matrix), l);
+    c.Mark(l, mark);
+    if (TakesStream(matrix)) {
+      JoinBranch(l, layer, matrix);
+    } else if (matrix == DecodeMatrix::kO) {
+      Attention<kRowSlots, kBf16>(c, layer, l).Run();
+      c.At(StageOf(matrix), l);
     }
-    Head();
+    const Share share = ShareOf(c.shared.shares, layer.shape, matrix);
+    Multiply(c, share, IsGated(matrix), [&](int phase, Activations<kRowSlots>& x) {
+      LoadInput(l, layer, matrix, share, phase, x);
+      if (phase == 0) c.Mark(l, mark + 1);
+    });
+    if (!TakesStream(matrix)) MakeBranch(layer, matrix, share.of.parts);
   }
 
   // The branch joins the stream, which then is in shared memory.
-  __device__ __forceinline__ void JoinBranch(Stage stage, int layer, const float* next_norm, int place) {
-    c.At(stage, layer);
-    FetchNorm(c, next_norm);
-    if (branch.cells != nullptr) Join(c, branch);
-    CpAsyncWait<0>();
-    c.Sync();
-    CheckStream(c, place);
+  __device__ __forceinline__ void JoinBranch(int l, const DecodeLayer& layer, DecodeMatrix matrix) {
+    const float* norm = matrix == DecodeMatrix::kHead ? a.final_norm : layer.norms[static_cast<int>(matrix)];
+    c.Sync();  // all have loaded their input of the product of the stream before
+    if (matrix == DecodeMatrix::kGateUp) FetchLayer(a, l + 1, c.shared.layer, c.thread, kConsumers);
+    Join(c, branch, norm, stream);
+    if (blockIdx.x == 0 && c.Warp() == 0)
+      CheckStream(c, matrix == DecodeMatrix::kGateUp || matrix == DecodeMatrix::kPerLayerGate ? l + 2 : l + 1);
   }
 
-  // y = stream W^T, with kNormed of the stream times the norm's weight; finish as of FinishGroup, without the norm's
-  // factor.
-  template <bool kGated, bool kNormed, typename Finish>
-  __device__ __forceinline__ void MultiplyStream(const Product& product, const Finish& finish) {
-    const Share share = ShareOf(product, kGated);
-    Multiply<kRowSlots, kGated>(
-        c, share,
-        [&](int phase, Activations& x) { LoadHidden<kNormed>(c, phase * share.phase_k, share.KOfPhase(phase), x); },
-        finish);
-  }
-  __device__ __forceinline__ float StreamFactor(int token) const { return NormFactor(c, c.shared.squares[1], token); }
-
-  // A branch from what lies in cells.
-  __device__ __forceinline__ void MakeBranch(const DecodeLayer& layer, Matrix matrix, int32_t from, int32_t to,
-                                             const float* norm, const float* factor = nullptr,
-                                             int64_t factor_stride = 0) {
-    const Product product = ProductOf(a, layer, matrix);
-    const Share share = ShareOf(product, false);
-    float* base = c.Row(layer, 0);
-    const int64_t stride = layer.cells.row_cells;
-    Multiply<kRowSlots, false>(
-        c, share,
-        [&](int phase, Activations& x) {
-          AwaitActivations(c, base + from + share.k_begin + phase * share.phase_k, stride, share.KOfPhase(phase),
-                           factor, factor_stride, x);
-        },
-        [&](int n, int token, float value) { Publish(base + token * stride + to + share.part * a.hidden + n, value); });
-    branch = {base + to, stride, product.parts, norm, 1.0f};
-  }
-
-  __device__ __forceinline__ void AttentionBranch(int l, const DecodeLayer& layer) {
-    JoinBranch(Stage::kQkv, l, layer.input_norm, l + 1);
-    MultiplyStream<false, true>(ProductOf(a, layer, Matrix::kQkv), [&](int n, int token, float value) {
-      Publish(c.Row(layer, token) + layer.cells.qkv + n, value * StreamFactor(token));
-    });
-    Attention<kRowSlots, kBf16>(c, layer).Run(l);
-    c.At(Stage::kO, l);
-    MakeBranch(layer, Matrix::kO, layer.cells.attention, layer.cells.o, layer.post_attention_norm);
-  }
-
-  __device__ __forceinline__ void FeedForward(int l, const DecodeLayer& layer) {
-    JoinBranch(Stage::kGateUp, l, layer.pre_feedforward_norm, l + 2);
-    MultiplyStream<true, true>(ProductOf(a, layer, Matrix::kGateUp), [&](int n, int token, float gate, float up) {
-      const float factor = StreamFactor(token);
-      Publish(c.Row(layer, token) + layer.cells.gated + n, GeluTanh(gate * factor) * (up * factor));
-    });
-    c.At(Stage::kDown, l);
-    MakeBranch(layer, Matrix::kDown, layer.cells.gated, layer.cells.down, layer.post_feedforward_norm);
-  }
-
-  __device__ __forceinline__ void PerLayerBranch(int l, const DecodeLayer& layer) {
-    JoinBranch(Stage::kPerLayerGate, l, nullptr, l + 2);
-    MultiplyStream<false, false>(ProductOf(a, layer, Matrix::kPerLayerGate), [&](int n, int token, float value) {
-      Publish(c.Row(layer, token) + layer.cells.per_layer_gate + n, GeluTanh(value));
-    });
-    c.At(Stage::kPerLayer, l);
-    MakeBranch(layer, Matrix::kPerLayerProjection, layer.cells.per_layer_gate, layer.cells.per_layer,
-               layer.post_per_layer_norm, a.per_layer + l * a.per_layer_width, int64_t{a.layers} * a.per_layer_width);
-  }
-
-  __device__ __forceinline__ void Head() {
-    JoinBranch(Stage::kHead, a.layers, a.final_norm, a.layers + 1);
-    BestLogit best{0.0f, -1};
-    MultiplyStream<false, true>({a.head, a.vocab, a.hidden}, [&](int n, int token, float value) {
-      value *= StreamFactor(token);
-      if (a.softcap > 0.0f) value = a.softcap * tanhf(value / a.softcap);
-      a.logits[int64_t{token} * a.vocab + n] = value;
-      if (IsBetter(value, n, best)) best = {value, n};
-    });
-    c.Sync();  // the sums are done with
-    StoreBest(best);
-  }
-
-  // The best of each row: thread i has outputs of row i % kRowSlots.
-  __device__ __forceinline__ void StoreBest(const BestLogit& mine) {
-    const int i = c.thread;
-    c.shared.best[i] = mine;
-    c.Sync();
-    if (i >= a.rows) return;
-    BestLogit best = mine;
-    for (int other = i + kRowSlots; other < kConsumers; other += kRowSlots) {
-      const BestLogit& b = c.shared.best[other];
-      if (b.id >= 0 && IsBetter(b.value, b.id, best)) best = b;
+  __device__ __forceinline__ void LoadInput(int l, const DecodeLayer& layer, DecodeMatrix matrix, const Share& share,
+                                            int phase, Activations<kRowSlots>& x) {
+    const int begin = phase * share.phase_k, count = share.KOfPhase(phase);
+    const bool from_stream = TakesStream(matrix);
+    if (!from_stream) {
+      const int output =
+          matrix == DecodeMatrix::kO ? layer.cells.attention : layer.cells.outputs[static_cast<int>(matrix) - 1];
+      const float* cells = c.Row(layer, 0) + output + share.k_begin + begin;
+      const float* factor =
+          matrix == DecodeMatrix::kPerLayerProjection ? a.per_layer + l * a.per_layer_width + begin : nullptr;
+      if constexpr (kRowSlots == 1) {
+        AwaitTerms(c, cells, count, factor);
+      } else {
+        AwaitRows(c, cells, layer.cells.row_cells, count, factor, int64_t{a.layers} * a.per_layer_width, x);
+      }
     }
-    a.best[static_cast<int64_t>(blockIdx.x) * kFewRows + i] = best;
+    if constexpr (kRowSlots == 1) {
+      LoadTerms(c, from_stream ? begin : 0, count, x);
+    } else if (from_stream) {
+      LoadRows(c, begin, count, matrix != DecodeMatrix::kPerLayerGate, x);
+    }
+  }
+
+  // The outputs of a product become the branch. Each block awaits all of a branch; of many rows only the sums of its
+  // parts, which blocks share the work of.
+  __device__ __forceinline__ void MakeBranch(const DecodeLayer& layer, DecodeMatrix matrix, int parts) {
+    const auto index = static_cast<int>(matrix);
+    float *base = c.Row(layer, 0), *cells = base + layer.cells.outputs[index];
+    if (kRowSlots > 1 && parts > 1) {
+      float* sums = base + layer.cells.sums[index];
+      SumParts(c, cells, sums, layer.cells.row_cells, parts);
+      cells = sums, parts = 1;
+    }
+    const bool ends_layer =
+        matrix == DecodeMatrix::kPerLayerProjection || (matrix == DecodeMatrix::kDown && a.per_layer_width == 0);
+    branch = {cells, layer.cells.row_cells, parts, layer.norms[index], ends_layer ? layer.scale : 1.0f};
   }
 };
 
@@ -265,17 +231,28 @@ __global__ void __launch_bounds__(kThreads, 1) DecodeStepKernel(const __grid_con
   DependentsMayStart();
   const int warp = static_cast<int>(WarpIndex());
   if (threadIdx.x == 0) InitRing(s, slots);
+  MakeShares(a, s.shares);
   __syncthreads();
-  if (warp == kConsumerWarps) {
-    if (LaneIndex() == 0) Loader{s.full, s.empty, data, slots}.template FillStep<kRowSlots>(a);
+  if (warp >= kConsumerWarps) {
+    LowerRegisters<kOtherRegisters>();
+    if (warp == kLoaderWarp) {
+      if (LaneIndex() == 0) Loader{s.full, s.empty, data, slots}.FillStep(a, s);
+      return;
+    }
+    WaitForEarlierKernels();
+    const uint32_t turn = a.state->turn;
+    if (warp == kEmptierWarp) {
+      EmptyCells(a, turn ^ 1);
+      NamedBarrierArrive(kEndBarrier, 2 * kWarpSize);
+      return;
+    }
+    Context<kRowSlots> context{a, s, {}, a.cells + turn * a.set_cells, {a.stuck}};
+    context.thread = static_cast<int>(threadIdx.x) - kFinisherWarp * kWarpSize;
+    Finisher<kRowSlots>(context).Run();
     return;
   }
+  RaiseRegisters<kConsumerRegisters>();
   WaitForEarlierKernels();
-  if (warp > kConsumerWarps) {
-    EmptyCells(a, a.state->turn ^ 1);
-    NamedBarrierArrive(kEndBarrier, 2 * kWarpSize);
-    return;
-  }
   const int thread = static_cast<int>(threadIdx.x);
   if (thread < a.rows) {
     s.positions[thread] = a.step.positions[thread];
@@ -335,12 +312,12 @@ std::string NameOfStuck(uint32_t stuck) {
   static constexpr const char* kNames[] = {"?",
                                            "attention",
                                            "merging attention",
+                                           "qkv_proj",
                                            "o_proj",
                                            "gate_up_proj",
                                            "down_proj",
                                            "per_layer_input_gate",
                                            "per_layer_projection",
-                                           "qkv_proj",
                                            "embed_tokens"};
   const uint32_t stage = std::min<uint32_t>(stuck >> 16, std::size(kNames) - 1);
   return std::string(kNames[stage]) + " of layer " + std::to_string(static_cast<int>(stuck & 0xffff) - 1);

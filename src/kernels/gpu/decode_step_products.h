@@ -1,164 +1,75 @@
 #pragma once
 
-#include "kernels/gpu/decode_step_block.h"
-#include "kernels/gpu/device/bf16.h"
+#include "kernels/gpu/decode_step_input.h"
 #include "kernels/gpu/device/mma.h"
 
-// Parts of decode_step.cu: products. A warp has a part of each phase of k and all rows of its block; the sums of the
-// warps are added in order by the threads that finish an output. A tile is 16 rows of weights on the tensor cores, 8
-// columns for the rows of the step. In a span, lane (g = lane / 4, t = lane % 4) takes 8 consecutive k, from 8 t on, of
-// weights g and g + 8 and of row g of the step: two products, whose k are dealt out alike on both sides.
+// Parts of decode_step.cu: products. A tile is 16 rows of weights on the tensor cores, 8 columns for the input
+// (decode_step_input.h). A warp has a part of each phase of k and all rows of its block; the sums of the warps are
+// added in order by the threads that finish an output.
 namespace lapidary::gpu::decode_step {
 
-inline constexpr int kTerms = 3;
-
-struct Eight {
-  float v[8];
+// The sums of a term's products with the halves of even and of odd spans, which do not wait for each other.
+struct TileSums {
+  float v[2][2][4] = {};
+  __device__ __forceinline__ float Of(int i) const { return (v[0][0][i] + v[0][1][i]) + (v[1][0][i] + v[1][1][i]); }
 };
 
-__device__ __forceinline__ Eight Load8(const float* from) {
-  const float4 a = *reinterpret_cast<const float4*>(from), b = *reinterpret_cast<const float4*>(from + 4);
-  return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
+// The sums of rows g and g + 8 for columns 2 t and 2 t + 1 of the step's rows, from those of the terms.
+__device__ __forceinline__ void AddTerms(const TileSums (&terms)[kTerms], float (&sum)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) sum[i] = terms[0].Of(i) + (terms[1].Of(i) + terms[2].Of(i));
+}
+// One row, whose terms are columns: lane t = 0 has its sums in [0] and [2].
+__device__ __forceinline__ void AddTerms(const TileSums (&terms)[1], float (&sum)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; i += 2) sum[i] = terms[0].Of(i) + (terms[0].Of(i + 1) + WarpShuffleXor(terms[0].Of(i), 1));
 }
 
-// The lane's activations of a phase.
-struct Activations {
-  uint32_t v[kWarpSpans][2][kTerms][2];
-
-  __device__ __forceinline__ void Set(int span, const Eight& x) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-#pragma unroll
-      for (int pair = 0; pair < 2; ++pair) {
-        uint32_t terms[kTerms];
-        SplitBf16Pair(x.v[half * 4 + pair * 2], x.v[half * 4 + pair * 2 + 1], terms);
-#pragma unroll
-        for (int term = 0; term < kTerms; ++term) v[span][half][term][pair] = terms[term];
-      }
-    }
-  }
-};
-
-// The spans of a phase that a warp has.
-struct WarpSpans {
-  int begin, count;
-
-  int lane_k;
-
-  __device__ __forceinline__ WarpSpans(int phase_k, int thread) {
-    const int spans = (phase_k + kSpan - 1) / kSpan, warp = thread / kWarpSize;
-    begin = spans * warp / kConsumerWarps;
-    count = spans * (warp + 1) / kConsumerWarps - begin;
-    lane_k = begin * kSpan + thread % 4 * 8;
-  }
-  // Where the lane's 8 k of span i begin, in the phase.
-  __device__ __forceinline__ int K(int i) const { return lane_k + i * kSpan; }
-};
-
-// Activations that lie in cells [row, k], k < phase_k, times `factor` [row, k] where there is one.
+// The warp's sums of the next tile of the ring, which is tile `tile` of the share.
 template <int kRowSlots>
-__device__ __forceinline__ void AwaitActivations(Context<kRowSlots>& c, const float* cells, int64_t row_stride,
-                                                 int phase_k, const float* factor, int64_t factor_stride,
-                                                 Activations& x) {
-  const WarpSpans spans(phase_k, c.thread);
-  const int row = c.Lane() / 4;
-  const float* from[2 * kWarpSpans];
-  Cells4 values[2 * kWarpSpans];
-  bool wanted[kWarpSpans];
-#pragma unroll
-  for (int i = 0; i < kWarpSpans; ++i) {
-    wanted[i] = i < spans.count && row < c.args.rows && spans.K(i) < phase_k;
-    from[2 * i] = cells + row * row_stride + spans.K(i);
-    from[2 * i + 1] = from[2 * i] + 4;
-    values[2 * i] = values[2 * i + 1] = Cells4{};
-    if (wanted[i]) {
-      values[2 * i] = LoadCells4(from[2 * i]);
-      values[2 * i + 1] = LoadCells4(from[2 * i + 1]);
-    }
-  }
-  // Loaded before the wait is over; a factor belongs to a short k, of which a warp has one span or few.
-  Eight first{};
-  if (factor != nullptr && wanted[0]) first = Load8(factor + row * factor_stride + spans.K(0));
-  auto wait = c.patience.Begin();
-  for (;;) {
-    bool missing = false;
-#pragma unroll
-    for (int i = 0; i < 2 * kWarpSpans; ++i) missing |= values[i].HasEmpty();
-    if (!missing || !wait.Lasts()) break;
-#pragma unroll
-    for (int i = 0; i < 2 * kWarpSpans; ++i) {
-      if (values[i].HasEmpty()) values[i] = LoadCells4(from[i]);
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < kWarpSpans; ++i) {
-    const float4 a = values[2 * i].Values(), b = values[2 * i + 1].Values();
-    Eight value{{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
-    if (factor != nullptr && wanted[i]) {
-      const Eight by = i == 0 ? first : Load8(factor + row * factor_stride + spans.K(i));
-#pragma unroll
-      for (int j = 0; j < 8; ++j) value.v[j] *= by.v[j];
-    }
-    x.Set(i, value);
-  }
-  WarpSync();
-}
-
-// The residual stream from k `begin` on, as Join left it, with kNormed times shared.norm.
-template <bool kNormed, int kRowSlots>
-__device__ __forceinline__ void LoadHidden(const Context<kRowSlots>& c, int begin, int phase_k, Activations& x) {
-  const WarpSpans spans(phase_k, c.thread);
-  const int row = c.Lane() / 4;
-#pragma unroll
-  for (int i = 0; i < kWarpSpans; ++i) {
-    const int k = begin + spans.K(i);
-    Eight value{};
-    if (i < spans.count && row < c.args.rows && spans.K(i) < phase_k) {
-      value = Load8(c.shared.hidden[row] + k);
-      if constexpr (kNormed) {
-        const Eight w = Load8(c.shared.norm + k);
-#pragma unroll
-        for (int j = 0; j < 8; ++j) value.v[j] *= w.v[j];
-      }
-    }
-    x.Set(i, value);
-  }
-}
-
-// The warp's sums of the next tile of the ring, which has `top` and `bottom` rows in its halves.
-template <int kRowSlots>
-__device__ __forceinline__ void MultiplyTile(Context<kRowSlots>& c, const Share& share, int top, int bottom,
-                                             int phase_k, const Activations& x, float (&sum)[4]) {
+__device__ __forceinline__ void MultiplyTile(Context<kRowSlots>& c, const Share& share, bool gated, int tile,
+                                             int phase_k, const Activations<kRowSlots>& x, float (&sum)[4]) {
   Ring& ring = c.ring;
-  const int g = c.Lane() / 4;
-  const int top_slots = share.SlotsOf(top), slots = top_slots + share.SlotsOf(bottom);
-  const int row_bytes = phase_k * 2, in_slot = g & ((1 << share.slot_rows_log2) - 1);
-  const unsigned char* top_row = ring.data + ring.After(g >> share.slot_rows_log2) * kSlotBytes + in_slot * row_bytes;
-  const unsigned char* bottom_row =
-      ring.data + ring.After(top_slots + (g >> share.slot_rows_log2)) * kSlotBytes + in_slot * row_bytes;
   const WarpSpans spans(phase_k, c.thread);
-  float sums[2][kTerms][4] = {};  // products that do not wait for each other
-  ring.Await(slots);
+  const int g = c.Lane() / 4, in_slot = g & ((1 << share.slot_rows_log2) - 1);
+  const int row_offset = (in_slot * phase_k + spans.K(0)) * 2;
+  const unsigned char* row[2];
+  int end[2], slots = 0;  // nothing was loaded where there are no weights
 #pragma unroll
-  for (int i = 0; i < kWarpSpans; ++i) {
-    if (i >= spans.count) break;
-    const int k = spans.K(i);
-    uint4 a{}, b{};  // nothing was loaded where there are no weights
-    if (g < top && k < phase_k) a = *reinterpret_cast<const uint4*>(top_row + k * 2);
-    if (g < bottom && k < phase_k) b = *reinterpret_cast<const uint4*>(bottom_row + k * 2);
-    const uint32_t weights[2][4] = {{a.x, b.x, a.y, b.y}, {a.z, b.z, a.w, b.w}};
+  for (int half = 0; half < 2; ++half) {
+    const int rows = share.RowsOfHalf(2 * tile + half, gated);
+    row[half] = ring.data + ring.After(slots + (g >> share.slot_rows_log2)) * kSlotBytes + row_offset;
+    end[half] = g < rows ? spans.End(phase_k) : 0;
+    slots += share.SlotsOf(rows);
+  }
+  TileSums sums[Activations<kRowSlots>::kColumnTerms];
+  ring.Await(slots, c.Lane());
+  // Of two spans, lanes of odd rows load the second first: so the lanes of two rows meet all banks once.
+  const bool odd = g % 2 != 0;
+  static_assert(kWarpSpans % 2 == 0);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
+  for (int i = 0; i < kWarpSpans; i += 2) {
+    uint4 top[2] = {}, bottom[2] = {};
 #pragma unroll
-      for (int term = 0; term < kTerms; ++term)
-        Mma16816(sums[half][term], weights[half], x.v[i][half][term][0], x.v[i][half][term][1]);
+    for (int j = 0; j < 2; ++j) {
+      const int k = (i + (odd ? 1 - j : j)) * kSpan;
+      if (spans.K(0) + k < end[0]) top[j] = *reinterpret_cast<const uint4*>(row[0] + k * 2);
+      if (spans.K(0) + k < end[1]) bottom[j] = *reinterpret_cast<const uint4*>(row[1] + k * 2);
+    }
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const uint4 a = odd ? top[1 - j] : top[j], b = odd ? bottom[1 - j] : bottom[j];
+      const uint32_t first[4] = {a.x, b.x, a.y, b.y}, second[4] = {a.z, b.z, a.w, b.w};
+#pragma unroll
+      for (int term = 0; term < Activations<kRowSlots>::kColumnTerms; ++term) {
+        const uint4& x_span = x.v[i + j][term];
+        Mma16816(sums[term].v[j][0], first, x_span.x, x_span.y);
+        Mma16816(sums[term].v[j][1], second, x_span.z, x_span.w);
+      }
     }
   }
   ring.Release(slots, c.Lane());
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    sum[i] = (sums[0][0][i] + sums[1][0][i]) + ((sums[0][1][i] + sums[1][1][i]) + (sums[0][2][i] + sums[1][2][i]));
-  }
+  AddTerms(sums, sum);
 }
 
 // The warp's sums of one tile of a group; those of later phases are added to those of the first.
@@ -175,55 +86,28 @@ __device__ __forceinline__ void StoreSums(const Context<kRowSlots>& c, float* su
   }
 }
 
-__device__ __forceinline__ float SumOfWarps(const float* sums) {
-  float total = sums[0];
-#pragma unroll
-  for (int warp = 1; warp < kConsumerWarps; ++warp) total += sums[warp];
-  return total;
-}
-
-// Hands the sums of a group of tiles from tile `first` on to finish(n, token, value), or, gated, to finish(n, token,
-// gate, up).
-template <int kRowSlots, bool kGated, typename Finish>
-__device__ __forceinline__ void FinishGroup(const Context<kRowSlots>& c, const Share& share, int first,
-                                            const float* sums, const Finish& finish) {
-  constexpr int kRows = kGated ? kHalfRows : kTileRows, kOutputs = kGroupTiles<kRowSlots> * kRows * kRowSlots;
-  const int i = c.thread, token = i % kRowSlots, row = i / kRowSlots % kRows;
-  const int tile = i / (kRowSlots * kRows), unit = (first + tile) * kRows + row;
-  if (i >= kOutputs || token >= c.args.rows || unit >= share.row_count) return;
-  const float* at = sums + ((tile * kTileRows + row) * kRowSlots + token) * kSumStride;
-  if constexpr (kGated) {
-    finish(share.row_begin + unit, token, SumOfWarps(at), SumOfWarps(at + kHalfRows * kRowSlots * kSumStride));
-  } else {
-    finish(share.row_begin + unit, token, SumOfWarps(at));
-  }
-}
-
-// The block's share of a product. load(phase, x) gives the activations of a phase.
-template <int kRowSlots, bool kGated, typename Load, typename Finish>
-__device__ __forceinline__ void Multiply(Context<kRowSlots>& c, const Share& share, const Load& load,
-                                         const Finish& finish) {
-  constexpr int kTiles = kGroupTiles<kRowSlots>;
-  const int tiles = (share.halves + 1) / 2;
-  if (tiles == 0) return;
-  Activations x;  // given once on every way here, or registers would hold it through the whole step
-  load(0, x);
-  for (int first = 0; first < tiles; first += kTiles) {
-    const int count = tiles - first < kTiles ? tiles - first : kTiles;
-    float* sums = c.shared.sums[c.sums];
-    c.sums ^= 1;
+// The block's share of a product, by the consumers. load(phase, x) gives the activations of a phase. The sums go to the
+// finishers.
+template <int kRowSlots, typename Load>
+__device__ __forceinline__ void Multiply(Context<kRowSlots>& c, const Share& share, bool gated, const Load& load) {
+  const int tiles = share.Tiles();
+  Activations<kRowSlots> x{};  // given here, or registers would hold it through the whole step
+#pragma unroll 1
+  for (int first = 0; first < tiles; first += kGroupTiles<kRowSlots>) {
+    const int group_end = first + share.TilesOfGroup<kRowSlots>(first);
+#pragma unroll 1
     for (int phase = 0; phase < share.phases; ++phase) {
-      if (phase > 0 || (first > 0 && share.phases > 1)) load(phase, x);
-      for (int tile = 0; tile < count; ++tile) {
-        const int half = 2 * (first + tile);
+      if (first == 0 || share.phases > 1) load(phase, x);
+      if (phase == 0) NamedBarrier(kSumsEmpty + c.sums, kConsumers + kFinishers);
+#pragma unroll 1
+      for (int tile = first; tile < group_end; ++tile) {
         float sum[4];
-        MultiplyTile(c, share, share.RowsOfHalf(half, kGated), share.RowsOfHalf(half + 1, kGated),
-                     share.KOfPhase(phase), x, sum);
-        StoreSums(c, sums, tile, sum, phase > 0);
+        MultiplyTile(c, share, gated, tile, share.KOfPhase(phase), x, sum);
+        StoreSums(c, c.shared.sums[c.sums], tile - first, sum, phase > 0);
       }
     }
-    c.Sync();
-    FinishGroup<kRowSlots, kGated>(c, share, first, sums, finish);
+    NamedBarrierArrive(kSumsFull + c.sums, kConsumers + kFinishers);
+    c.sums ^= 1;
   }
 }
 

@@ -1,194 +1,253 @@
 #pragma once
 
-#include "kernels/gpu/decode_step_block.h"
+#include "kernels/gpu/decode_step_input.h"
 
-// Parts of decode_step.cu: the residual stream, which every block keeps whole. A leaf is 4 values; sums over a row are
-// a binary tree over its leaves in order, whichever threads have them.
+// Parts of decode_step.cu: the residual stream, which every block keeps whole. A place is 8 values of a row. The sum of
+// a row's squares is that of each place, added up in a tree over places l, l + 32, ..., then in a tree over l: in this
+// order whichever threads have them.
 namespace lapidary::gpu::decode_step {
 
 // A branch that has not joined the residual stream yet.
 struct Branch {
   const float* cells;  // of row 0: [parts, hidden]
   int64_t row_stride;
-  int parts;
-  const float* norm;
-  float scale;  // of the stream, once it has joined
+  int parts;          // 1 for more than one row of the step
+  const float* norm;  // its weight
+  float scale;        // of the stream, once it has joined
 };
 
-// The leaves of a thread: leaf first + i of a row.
+// The places of a thread: first + 32 i of a row.
 template <int kRowSlots>
-struct Leaves {
-  static constexpr int kRowThreads = kConsumers / kRowSlots;
-  static constexpr int kCount = kDecodeStepWidth / 4 / kRowThreads;  // a thread's
-  static constexpr int kRowWarps = kConsumerWarps / kRowSlots;
+struct Places {
+  static_assert(kRowSlots == 1 || kRowSlots == kConsumerWarps);
+  static constexpr int kCount = kRowSlots == 1 ? 1 : kDecodeStepWidth / 8 / kWarpSize;
 
   int row, first;
 
-  __device__ __forceinline__ explicit Leaves(int thread)
-      : row(thread / kRowThreads), first(thread % kRowThreads * kCount) {}
+  __device__ __forceinline__ explicit Places(int thread)
+      : row(kRowSlots == 1 ? 0 : thread / kWarpSize), first(kRowSlots == 1 ? thread : thread % kWarpSize) {}
+  __device__ __forceinline__ int K(int i) const { return (first + i * kWarpSize) * 8; }
 };
 
-__device__ __forceinline__ float SquaresOf(const float4& x) {
-  return (x.x * x.x + x.y * x.y) + (x.z * x.z + x.w * x.w);
+__device__ __forceinline__ float SquaresOf(const Eight& x) {
+  return ((x.v[0] * x.v[0] + x.v[1] * x.v[1]) + (x.v[2] * x.v[2] + x.v[3] * x.v[3])) +
+         ((x.v[4] * x.v[4] + x.v[5] * x.v[5]) + (x.v[6] * x.v[6] + x.v[7] * x.v[7]));
 }
 
-template <int kCount>
-__device__ __forceinline__ float TreeSum(const float* values) {
-  if constexpr (kCount == 1) {
-    return values[0];
+__device__ __forceinline__ float TreeSum(const float (&v)[8]) {
+  return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
+}
+
+// Tells the squares of the thread's places, for SumOfSquares after a barrier.
+template <int kRowSlots>
+__device__ __forceinline__ void StoreSquares(Context<kRowSlots>& c, const Eight (&x)[Places<kRowSlots>::kCount],
+                                             float* squares) {
+  if constexpr (kRowSlots == 1) {
+    squares[c.thread] = SquaresOf(x[0]);
   } else {
-    return TreeSum<kCount / 2>(values) + TreeSum<kCount / 2>(values + kCount / 2);
+    float each[Places<kRowSlots>::kCount];
+#pragma unroll
+    for (int i = 0; i < Places<kRowSlots>::kCount; ++i) each[i] = SquaresOf(x[i]);
+    const float sum = WarpSum(TreeSum(each));
+    if (c.Lane() == 0) squares[c.Warp()] = sum;
   }
 }
 
-// Adds up the warp's squares into squares[warp].
-template <int kCount>
-__device__ __forceinline__ void StoreSquares(const float4 (&leaves)[kCount], int thread, float* squares) {
-  float each[kCount];
+// Of a row, by whole warps.
+template <int kRowSlots>
+__device__ __forceinline__ float SumOfSquares(const Context<kRowSlots>& c, const float* squares, int row) {
+  if constexpr (kRowSlots == 1) {
+    float each[kConsumerWarps];
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) each[i] = SquaresOf(leaves[i]);
-  float sum = TreeSum<kCount>(each);
-#pragma unroll
-  for (int mask = 1; mask < kWarpSize; mask *= 2) sum += WarpShuffleXor(sum, mask);
-  if (thread % kWarpSize == 0) squares[thread / kWarpSize] = sum;
+    for (int i = 0; i < kConsumerWarps; ++i) each[i] = squares[i * kWarpSize + c.Lane()];
+    return WarpSum(TreeSum(each));
+  } else {
+    return squares[row];
+  }
 }
 
 // (mean of a row's squares + eps)^-0.5.
 template <int kRowSlots>
-__device__ __forceinline__ float NormFactor(const Context<kRowSlots>& c, const float* squares, int row) {
-  constexpr int kWarps = Leaves<kRowSlots>::kRowWarps;
-  const float sum = TreeSum<kWarps>(squares + row * kWarps);
-  return 1.0f / sqrtf(sum / static_cast<float>(c.args.hidden) + c.args.eps);
+__device__ __forceinline__ float NormFactor(const Context<kRowSlots>& c, float sum_of_squares) {
+  return 1.0f / sqrtf(sum_of_squares / static_cast<float>(c.args.hidden) + c.args.eps);
 }
 
-// The branch's leaves, their parts added in order.
-template <int kParts, int kRowSlots>
+// The thread's places of the branch, whose parts are added in order.
+template <int kRowSlots>
 __device__ __forceinline__ void AwaitBranch(Context<kRowSlots>& c, const Branch& branch,
-                                            float4 (&y)[Leaves<kRowSlots>::kCount]) {
-  constexpr int kLeaves = Leaves<kRowSlots>::kCount;
-  constexpr int kCells = kRowSlots == 1 ? 16 : 8,
-                kAtOnce = kLeaves * kParts < kCells ? kLeaves : kCells / kParts;  // leaves
-  const Leaves<kRowSlots> own(c.thread);
+                                            Eight (&y)[Places<kRowSlots>::kCount]) {
+  constexpr int kPlaces = Places<kRowSlots>::kCount, kParts = kRowSlots == 1 ? kMostParts : 1;
+  const Places<kRowSlots> own(c.thread);
   const float* row = branch.cells + own.row * branch.row_stride;
+  const float* from[kPlaces * kParts * 2];
+  bool wanted[kPlaces * kParts * 2];
+  Cells4 values[kPlaces * kParts * 2];
 #pragma unroll
-  for (int begin = 0; begin < kLeaves; begin += kAtOnce) {
-    const float* from[kAtOnce * kParts];
-    Cells4 values[kAtOnce * kParts];
+  for (int i = 0; i < kPlaces * kParts * 2; ++i) {
+    const int part = i / 2 % kParts, k = own.K(i / 2 / kParts);
+    from[i] = row + part * c.args.hidden + k + i % 2 * 4;
+    wanted[i] = own.row < c.args.rows && k < c.args.hidden && part < branch.parts;
+  }
+  AwaitCells4(from, wanted, c.patience, values);
 #pragma unroll
-    for (int i = 0; i < kAtOnce * kParts; ++i)
-      from[i] = row + i % kParts * c.args.hidden + (own.first + begin + i / kParts) * 4;
-    if (own.row < c.args.rows && (own.first + begin) * 4 < c.args.hidden) {
-      // Rows are of whole batches, but for the last, whose leaves beyond the end lie in the next part or buffer.
+  for (int place = 0; place < kPlaces; ++place) {
+    const Cells4* parts = values + place * kParts * 2;
+    y[place] = EightOf({parts[0], parts[1]});
 #pragma unroll
-      for (int i = 0; i < kAtOnce * kParts; ++i) {
-        if ((own.first + begin + i / kParts) * 4 >= c.args.hidden) from[i] = from[i % kParts];
-      }
-      AwaitCells4(from, c.patience, values);
-    } else {
-#pragma unroll
-      for (Cells4& value : values) value = Cells4{};
-    }
-#pragma unroll
-    for (int leaf = 0; leaf < kAtOnce; ++leaf) {
-      float4 sum = values[leaf * kParts].Values();
-#pragma unroll
-      for (int part = 1; part < kParts; ++part) {
-        const float4 more = values[leaf * kParts + part].Values();
-        sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
-      }
-      y[begin + leaf] = sum;
+    for (int part = 1; part < kParts; ++part) {
+      if (part < branch.parts) y[place] += EightOf({parts[2 * part], parts[2 * part + 1]});
     }
   }
 }
 
-// Sends for the weight of the next norm (nullptr: none), into shared.norm; whoever reads it comes after CpAsyncWait<0>
-// and a barrier.
+// Adds up the parts of a product, each block some outputs of all rows, so that a row of sums [hidden] is what blocks
+// wait for. `cells` and `sums`: of row 0.
 template <int kRowSlots>
-__device__ __forceinline__ void FetchNorm(const Context<kRowSlots>& c, const float* weight) {
-  if (weight == nullptr) return;
-  for (int i = c.thread * 4; i < c.args.hidden; i += kConsumers * 4) CpAsync16(&c.shared.norm[i], weight + i);
-  CpAsyncCommit();
+__device__ __forceinline__ void SumParts(Context<kRowSlots>& c, const float* cells, float* sums, int64_t row_stride,
+                                         int parts) {
+  const int groups = c.args.hidden / 4, units = c.args.rows * groups, blocks = static_cast<int>(gridDim.x);
+  const int each = (units + blocks - 1) / blocks, begin = static_cast<int>(blockIdx.x) * each;
+#pragma unroll 1
+  for (int i = c.thread; i < each && begin + i < units; i += kConsumers) {
+    const int row = (begin + i) / groups, group = (begin + i) % groups;
+    const float* from[kMostParts];
+    bool wanted[kMostParts];
+    Cells4 values[kMostParts];
+#pragma unroll
+    for (int part = 0; part < kMostParts; ++part) {
+      from[part] = cells + row * row_stride + part * c.args.hidden + group * 4;
+      wanted[part] = part < parts;
+    }
+    AwaitCells4(from, wanted, c.patience, values);
+    float4 sum = values[0].Values();
+#pragma unroll
+    for (int part = 1; part < kMostParts; ++part) {
+      if (part >= parts) break;
+      const float4 more = values[part].Values();
+      sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
+    }
+    Publish4(sums + row * row_stride + group * 4, sum);
+  }
 }
 
-// h = (h + norm(branch)) * scale in shared memory, and the warps' squares of h; whoever reads them next comes after a
-// barrier.
+// The weights of the norms of a branch and, after it, of the stream (nullptr: none), for the thread's places. Sent for
+// early; they are there after CpAsyncWait<0> and a barrier.
 template <int kRowSlots>
-__device__ __forceinline__ void Join(Context<kRowSlots>& c, const Branch& branch) {
-  const Leaves<kRowSlots> own(c.thread);
-  constexpr int kLeaves = Leaves<kRowSlots>::kCount;
-  float4 y[kLeaves];
-  const bool is_row = own.row < c.args.rows;
-  // One row: registers are free to have it on the way.
-  float4 early[kRowSlots == 1 ? kLeaves : 1];
-  if constexpr (kRowSlots == 1) {
-#pragma unroll
-    for (int i = 0; i < kLeaves; ++i) {
-      const int k = (own.first + i) * 4;
-      early[i] =
-          k < c.args.hidden ? *reinterpret_cast<const float4*>(branch.norm + k) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+struct NormWeights {
+  Context<kRowSlots>& c;
+
+  __device__ __forceinline__ NormWeights(Context<kRowSlots>& context, const float* branch, const float* stream)
+      : c(context) {
+#pragma unroll 1
+    for (int i = c.thread * 4; i < c.args.hidden; i += kConsumers * 4) {
+      if (branch != nullptr) CpAsync16(&c.shared.product.branch_norm[i], branch + i);
+      if (stream != nullptr) CpAsync16(&c.shared.product.norm[i], stream + i);
     }
+    CpAsyncCommit();
   }
-  switch (branch.parts) {
-    case 1:
-      AwaitBranch<1>(c, branch, y);
-      break;
-    case 2:
-      AwaitBranch<2>(c, branch, y);
-      break;
-    case 4:
-      AwaitBranch<4>(c, branch, y);
-      break;
-    default:
-      AwaitBranch<kMostParts>(c, branch, y);
+  __device__ __forceinline__ Eight OfBranch(int k) const { return Load8(&c.shared.product.branch_norm[k]); }
+};
+// In registers.
+template <>
+struct NormWeights<1> {
+  Eight branch{}, stream{};
+
+  __device__ __forceinline__ NormWeights(Context<1>& c, const float* of_branch, const float* of_stream) {
+    const int k = Places<1>(c.thread).K(0);
+    if (k >= c.args.hidden) return;
+    if (of_branch != nullptr) branch = Load8(of_branch + k);
+    if (of_stream != nullptr) stream = Load8(of_stream + k);
   }
-#pragma unroll
-  for (int i = 0; i < kLeaves; ++i) {
-    if (!is_row || (own.first + i) * 4 >= c.args.hidden) y[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  __device__ __forceinline__ Eight OfBranch(int) const { return branch; }
+};
+
+// The thread's places of the residual stream.
+template <int kRowSlots>
+struct Stream {
+  __device__ __forceinline__ Eight Load(const Context<kRowSlots>& c, int row, int k) const {
+    return Load8(&c.shared.hidden[row][k]);
   }
-  StoreSquares(y, c.thread, c.shared.squares[0]);
+  __device__ __forceinline__ void Store(Context<kRowSlots>& c, int row, int k, const Eight& h) {
+    Store8(&c.shared.hidden[row][k], h);
+  }
+};
+template <>
+struct Stream<1> {
+  Eight own{};
+
+  __device__ __forceinline__ Eight Load(const Context<1>&, int, int) const { return own; }
+  __device__ __forceinline__ void Store(Context<1>&, int, int, const Eight& h) { own = h; }
+};
+
+// h = (h + norm(branch)) * scale, with h of the thread.
+template <int kRowSlots>
+__device__ __forceinline__ void AddBranch(Context<kRowSlots>& c, const Branch& branch,
+                                          const NormWeights<kRowSlots>& weights, const Stream<kRowSlots>& stream,
+                                          Eight (&h)[Places<kRowSlots>::kCount]) {
+  const Places<kRowSlots> own(c.thread);
+  Eight y[Places<kRowSlots>::kCount];
+  AwaitBranch(c, branch, y);
+  StoreSquares(c, y, c.shared.squares[0]);
+  CpAsyncWait<0>();
   c.Sync();
-  const float factor = NormFactor(c, c.shared.squares[0], own.row);
+  const float factor = NormFactor(c, SumOfSquares(c, c.shared.squares[0], own.row));
 #pragma unroll
-  for (int i = 0; i < kLeaves; ++i) {
-    const int k = (own.first + i) * 4;
-    if (!is_row || k >= c.args.hidden) continue;
-    const float4 weight =
-        kRowSlots == 1 ? early[kRowSlots == 1 ? i : 0] : *reinterpret_cast<const float4*>(branch.norm + k);
-    float4* at = reinterpret_cast<float4*>(&c.shared.hidden[own.row][k]);
-    const float4 h = *at;
-    y[i].x = (h.x + y[i].x * factor * weight.x) * branch.scale;
-    y[i].y = (h.y + y[i].y * factor * weight.y) * branch.scale;
-    y[i].z = (h.z + y[i].z * factor * weight.z) * branch.scale;
-    y[i].w = (h.w + y[i].w * factor * weight.w) * branch.scale;
-    *at = y[i];
-  }
-  StoreSquares(y, c.thread, c.shared.squares[1]);
-}
-
-// The same for the embedding, with which the stream begins.
-template <int kRowSlots>
-__device__ __forceinline__ void Begin(Context<kRowSlots>& c) {
-  const Leaves<kRowSlots> own(c.thread);
-  constexpr int kLeaves = Leaves<kRowSlots>::kCount;
-  float4 h[kLeaves];
-#pragma unroll
-  for (int i = 0; i < kLeaves; ++i) {
-    const int k = (own.first + i) * 4;
-    h[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  for (int i = 0; i < Places<kRowSlots>::kCount; ++i) {
+    const int k = own.K(i);
     if (own.row >= c.args.rows || k >= c.args.hidden) continue;
-    h[i] = *reinterpret_cast<const float4*>(c.args.embedding + int64_t{own.row} * c.args.hidden + k);
-    *reinterpret_cast<float4*>(&c.shared.hidden[own.row][k]) = h[i];
+    const Eight weight = weights.OfBranch(k);
+    h[i] = stream.Load(c, own.row, k);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) h[i].v[j] = (h[i].v[j] + y[i].v[j] * factor * weight.v[j]) * branch.scale;
   }
-  StoreSquares(h, c.thread, c.shared.squares[1]);
 }
 
-// After a barrier after Join or Begin: notes a stream that is not finite.
+// The embedding, with which the stream begins.
+template <int kRowSlots>
+__device__ __forceinline__ void LoadEmbedding(Context<kRowSlots>& c, Eight (&h)[Places<kRowSlots>::kCount]) {
+  const Places<kRowSlots> own(c.thread);
+#pragma unroll
+  for (int i = 0; i < Places<kRowSlots>::kCount; ++i) {
+    const int k = own.K(i);
+    if (own.row < c.args.rows && k < c.args.hidden)
+      h[i] = Load8(c.args.embedding + int64_t{own.row} * c.args.hidden + k);
+  }
+  CpAsyncWait<0>();
+  c.Sync();
+}
+
+// The branch joins the stream (no cells: the stream begins), whose next norm has the weight `norm` (nullptr: none). One
+// row: its terms, times that weight, go to shared memory. Ends with a barrier. What was sent for has come then.
+template <int kRowSlots>
+__device__ __forceinline__ void Join(Context<kRowSlots>& c, const Branch& branch, const float* norm,
+                                     Stream<kRowSlots>& stream) {
+  const NormWeights<kRowSlots> weights(c, branch.norm, norm);
+  Eight h[Places<kRowSlots>::kCount] = {};
+  if (branch.cells != nullptr) {
+    AddBranch(c, branch, weights, stream, h);
+  } else {
+    LoadEmbedding(c, h);
+  }
+  StoreSquares(c, h, c.shared.squares[1]);
+  const Places<kRowSlots> own(c.thread);
+#pragma unroll
+  for (int i = 0; i < Places<kRowSlots>::kCount; ++i) {
+    const int k = own.K(i);
+    if (own.row >= c.args.rows || k >= c.args.hidden) continue;
+    stream.Store(c, own.row, k, h[i]);
+    if constexpr (kRowSlots == 1) {
+      if (norm != nullptr) h[i] *= weights.stream;
+      StoreTerms(c.shared, own.first, h[i]);
+    }
+  }
+  c.Sync();
+}
+
+// Notes a stream that is not finite. By a whole warp.
 template <int kRowSlots>
 __device__ __forceinline__ void CheckStream(const Context<kRowSlots>& c, int place) {
-  const int row = c.thread;
-  if (blockIdx.x != 0 || row >= c.args.rows) return;
-  constexpr int kWarps = Leaves<kRowSlots>::kRowWarps;
-  const float sum = TreeSum<kWarps>(c.shared.squares[1] + row * kWarps);
+  const float sum = SumOfSquares(c, c.shared.squares[1], c.Lane() % kRowSlots);
+  if (c.Lane() >= c.args.rows) return;
   if (!(fabsf(sum) <= 3.402823466e38f) && *c.args.bad_place == 0) *c.args.bad_place = place;
 }
 

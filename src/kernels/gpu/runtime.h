@@ -195,8 +195,8 @@ class Graph {
 };
 
 // Where the time of a graph goes: from Start to the end of its life, everything that is given to a stream must be
-// recorded into one graph, in one thread, and is followed by a time stamp there. Kernels then run one after another, none before the one
-// before it has ended. At most one at a time.
+// recorded into one graph, in one thread, and is followed by a time stamp there. Kernels then run one after another,
+// none before the one before it has ended. At most one at a time.
 class GraphTimes {
  public:
   GraphTimes() = default;

@@ -175,6 +175,10 @@ TEST_P(GpuBackendTest, TimesEachKernelOfAStep) {
       launches += kernel.launches;
     }
     EXPECT_GT(launches, rows > 8 ? read.backend->plan().config.num_hidden_layers : 0);
+    // The one launch of few rows tells its stages.
+    const bool one_launch = std::ranges::find(kernels, "decode_step", &KernelTime::name) != kernels.end();
+    const bool stages = std::ranges::find(kernels, "attention: segments", &KernelTime::name) != kernels.end();
+    EXPECT_EQ(one_launch, stages);
   }
   const std::optional<DeviceMemoryUse> use = read.backend->MemoryUse();
   ASSERT_TRUE(use.has_value());

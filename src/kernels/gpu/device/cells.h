@@ -60,6 +60,20 @@ __device__ __forceinline__ uint32_t LoadCell(const float* cell) {
 #endif
 }
 
+// Two cells, 8-byte aligned.
+__device__ __forceinline__ uint2 LoadCells2(const float* cells) {
+#if defined(LAPIDARY_GPU_EMULATION)
+  return make_uint2(LoadCell(cells), LoadCell(cells + 1));
+#else
+  uint2 bits;
+  asm volatile("ld.relaxed.gpu.global.v2.b32 {%0, %1}, [%2];"
+               : "=r"(bits.x), "=r"(bits.y)
+               : "l"(__cvta_generic_to_global(cells))
+               : "memory");
+  return bits;
+#endif
+}
+
 // Four cells, 16-byte aligned.
 __device__ __forceinline__ Cells4 LoadCells4(const float* cells) {
 #if defined(LAPIDARY_GPU_EMULATION)
@@ -71,6 +85,17 @@ __device__ __forceinline__ Cells4 LoadCells4(const float* cells) {
                : "l"(__cvta_generic_to_global(cells))
                : "memory");
   return bits;
+#endif
+}
+
+// The time, the same on all multiprocessors.
+__device__ __forceinline__ int64_t Nanoseconds() {
+#if defined(LAPIDARY_GPU_EMULATION)
+  return emulation::Nanoseconds();
+#else
+  int64_t time;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(time) : : "memory");
+  return time;
 #endif
 }
 
@@ -114,13 +139,17 @@ struct Patience {
   }
 };
 
-// Waits for kCount groups of four cells at once.
+// Waits for those of kCount groups of four cells that are wanted, at once; the others are 0.
 template <int kCount>
-__device__ __forceinline__ void AwaitCells4(const float* const (&cells)[kCount], Patience& patience,
-                                            Cells4 (&values)[kCount]) {
+__device__ __forceinline__ void AwaitCells4(const float* const (&cells)[kCount], const bool (&wanted)[kCount],
+                                            Patience& patience, Cells4 (&values)[kCount]) {
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) values[i] = LoadCells4(cells[i]);
+  for (int i = 0; i < kCount; ++i) {
+    values[i] = Cells4{};
+    if (wanted[i]) values[i] = LoadCells4(cells[i]);
+  }
   auto wait = patience.Begin();
+#pragma unroll 1
   for (;;) {
     bool missing = false;
 #pragma unroll

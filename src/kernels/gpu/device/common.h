@@ -52,6 +52,21 @@ __device__ __forceinline__ T* DynamicShared() {
 #endif
 }
 
+// Registers of a thread from here on, for all threads of a group of four warps: some give up what others take. A
+// multiple of 8, at most 256. Only sm_90a has it; elsewhere a thread keeps what it began with.
+template <int kRegisters>
+__device__ __forceinline__ void RaiseRegisters() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(kRegisters));
+#endif
+}
+template <int kRegisters>
+__device__ __forceinline__ void LowerRegisters() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(kRegisters));
+#endif
+}
+
 // 16 bytes that no one writes during the kernel, read once: bypasses L1. The address is a multiple of 16.
 __device__ __forceinline__ uint4 LoadGlobal16(const void* global) {
 #if defined(LAPIDARY_GPU_EMULATION)
@@ -62,13 +77,6 @@ __device__ __forceinline__ uint4 LoadGlobal16(const void* global) {
                : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
                : "l"(__cvta_generic_to_global(global)));
   return value;
-#endif
-}
-
-// Brings the bytes around an address of global memory into the second-level cache.
-__device__ __forceinline__ void PrefetchL2([[maybe_unused]] const void* global) {
-#if !defined(LAPIDARY_GPU_EMULATION)
-  asm volatile("prefetch.global.L2 [%0];" : : "l"(__cvta_generic_to_global(global)));
 #endif
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <string>
 
 #include "base/error.h"
@@ -110,6 +111,8 @@ int64_t Spin() {
   grid.Yield();
   return ++grid.spins * kCyclesOfSpin;
 }
+
+int64_t Nanoseconds() { return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 void SyncThreads() {
   Grid& grid = ThisGrid();

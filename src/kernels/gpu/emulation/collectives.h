@@ -34,6 +34,8 @@ void CheckAligned16(const char* what, const void* address);
 
 // Lets the other threads go on; a clock that rises with each call.
 int64_t Spin();
+// A steady clock.
+int64_t Nanoseconds();
 
 void SyncThreads();
 void NamedBarrier(int id, int threads, bool wait);

@@ -109,7 +109,11 @@ void Event::Record(gpuStream stream) {
   EmulatedEvent* event = event_;
   Submit(stream, [event] { event->recorded = std::chrono::steady_clock::now(); });
 }
-void Event::RecordInGraph(gpuStream stream) { Record(stream); }
+void Event::RecordInGraph(gpuStream stream) {
+  if (stream == nullptr || stream->recording == nullptr)
+    Throw(ErrorKind::kDevice, "recording an event in a graph: the stream is not recording");
+  Record(stream);
+}
 void Event::Synchronize() {}
 double Event::ElapsedMs(const Event& from) const {
   return std::chrono::duration<double, std::milli>(event_->recorded - from.event_->recorded).count();

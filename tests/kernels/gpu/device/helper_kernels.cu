@@ -220,8 +220,9 @@ __global__ void ExchangeKernel(float* cells, float* out, uint32_t* stuck, bool p
     float sum = 0.0f;
     for (int other = 0; other < blocks; ++other) {
       const float* const from[1] = {cells + other * 64 + thread / 4 * 4};
+      const bool wanted[1] = {true};
       Cells4 four[1];
-      AwaitCells4(from, patience, four);
+      AwaitCells4(from, wanted, patience, four);
       sum += __uint_as_float(four[0].v[thread % 4]);
     }
     value = static_cast<float>(thread);  // of the next round, known without the sums
