@@ -157,8 +157,7 @@ struct Shared {
   float squares[2][kRowSlots == 1 ? kConsumers : kRowSlots];
   alignas(16) float sums[2][kGroupTiles<kRowSlots> * kTileRows * kRowSlots * kSumStride];
   BestLogit best[kFinishers];
-  int32_t rows, positions[kFewRows], sequences[kFewRows];
-  uint32_t turn;
+  int32_t positions[kFewRows], sequences[kFewRows];
 };
 
 // The ring of slots as the consumers see it, all warps alike.
