@@ -118,7 +118,8 @@ class GpuBackend final : public Backend {
                                    positions, 0};
     forward_.emplace(plan_, weights_, storage_, setup);
     batches_.emplace(plan_, weights_, storage_, setup);
-    if (DecodePass::Takes(plan_)) decode_.emplace(plan_, weights_, storage_, device_, positions);
+    if (DecodePass::Takes(plan_) && DecodeStepFits(device_.shared_bytes_per_block))
+      decode_.emplace(plan_, weights_, storage_, device_, positions);
     results_ = PinnedMemory((DecodePass::kResults + kFewRows) * sizeof(int32_t));
     logits_ = PinnedMemory(static_cast<size_t>(kFewRows * plan_.vocab()) * sizeof(float));
   }

@@ -103,7 +103,7 @@ __device__ __forceinline__ void EmptyCells(const DecodeStepArgs& a, uint32_t set
   for (int l = 0; l < a.layers; ++l) {
     const DecodeLayer& layer = a.layer[l];
     const DecodeAttention& kind = a.kinds[layer.kind];
-    const int tiles = kind.kv_heads * ((kind.heads / kind.kv_heads + kDecodeTileHeads - 1) / kDecodeTileHeads);
+    const int tiles = kind.kv_heads * kind.tiles;
     for (int row = 0; row < rows; ++row) {
       const int segments = SegmentsAt(a.state->used[set].positions[row], kind.window, kind.max_segments);
       const int count = layer.cells.partials + segments * tiles * kDecodeTileHeads * (kind.head_dim + 2);
@@ -266,21 +266,27 @@ __global__ void __launch_bounds__(kThreads, 1) DecodeStepKernel(const __grid_con
   if (thread == 0) EndStep(a, turn, s.positions);
 }
 
+// Bytes of a block's shared memory before the ring, and the slots that the rest of `all` holds.
+template <int kRowSlots>
+constexpr int64_t kFixedBytes = (sizeof(Shared<kRowSlots>) + 127) / 128 * 128;
+template <int kRowSlots>
+int64_t SlotsIn(int64_t all) {
+  return std::min<int64_t>((all - kFixedBytes<kRowSlots>) / kSlotBytes, kMostSlots);
+}
+
 template <int kRowSlots, bool kBf16>
 void LaunchStep(gpuStream stream, const DecodeStepArgs& args) {
   static const std::optional<DeviceInfo> device = FindDevice(nullptr);
-  const int64_t all = device ? device->shared_bytes_per_block : 0;
-  constexpr int64_t kFixed = (sizeof(Shared<kRowSlots>) + 127) / 128 * 128;
-  const int64_t slots = std::min<int64_t>((all - kFixed) / kSlotBytes, kMostSlots);
+  const int64_t all = device ? device->shared_bytes_per_block : 0, slots = SlotsIn<kRowSlots>(all);
   if (slots < kLeastSlots) {
     Throw(ErrorKind::kUnsupported, "decode_step: found " + std::to_string(all) +
                                        " bytes of shared memory in a block, wanted " +
-                                       std::to_string(kFixed + kLeastSlots * kSlotBytes));
+                                       std::to_string(kFixedBytes<kRowSlots> + kLeastSlots * kSlotBytes));
   }
   LaunchShape shape;
   shape.grid_x = static_cast<unsigned>(MatmulFewCtas());
   shape.block = kThreads;
-  shape.shared_bytes = static_cast<size_t>(kFixed + slots * kSlotBytes);
+  shape.shared_bytes = static_cast<size_t>(kFixedBytes<kRowSlots> + slots * kSlotBytes);
   shape.dependent = true;
   shape.resident = true;
   Launch("decode_step", DecodeStepKernel<kRowSlots, kBf16>, shape, stream, args, static_cast<int>(slots));
@@ -293,6 +299,11 @@ int DecodeStepParts(int64_t k) { return decode_step::PartsOf(k, MatmulFewCtas())
 
 int DecodeSegments(int position, int window, int max_segments) {
   return decode_step::SegmentsAt(position, window, max_segments);
+}
+
+bool DecodeStepFits(int64_t shared_bytes) {
+  using namespace decode_step;
+  return std::min(SlotsIn<1>(shared_bytes), SlotsIn<kFewRows>(shared_bytes)) >= kLeastSlots;
 }
 
 void DecodeStep(gpuStream stream, const DecodeStepArgs& args) {

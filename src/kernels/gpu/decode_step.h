@@ -116,8 +116,11 @@ int DecodeStepParts(int64_t k);
 // Segments of the context for a row at `position`.
 int DecodeSegments(int position, int window, int max_segments);
 
+// Whether a block with so much shared memory is enough for steps of 1 to kFewRows rows.
+bool DecodeStepFits(int64_t shared_bytes);
+
 // Starts as a dependent launch: everything but weights, norms and `layer` may be written by the launch before. Throws
-// kUnsupported where shared memory is too small.
+// kUnsupported where shared memory is too small (DecodeStepFits).
 void DecodeStep(gpuStream stream, const DecodeStepArgs& args);
 
 // What *stuck says, for an error.

@@ -21,9 +21,11 @@ inline constexpr int kConsumerBarrier = 1, kEndBarrier = 2, kFinisherBarrier = 3
 inline constexpr int kHalfRows = 8, kTileRows = 2 * kHalfRows;
 inline constexpr int kSlotBytes = 12288;
 // A tile takes up to 4 slots: a phase has at most 1,536 k, of which a slot holds 4 rows.
-inline constexpr int kLeastSlots = 4, kMostSlots = 16;
+inline constexpr int kMostSlots = 16;
 // Slots under way at once. What is under way delays every hop between blocks in proportion.
 inline constexpr int kSlotsInFlight = 5;
+// A tile takes up to 4. With fewer than are under way the loader would wait for one that it is yet to fill.
+inline constexpr int kLeastSlots = kSlotsInFlight;
 // A lane takes 8 consecutive k of a row at a time: a span is 32 k of a warp.
 inline constexpr int kSpan = 32, kWarpSpans = 6;
 inline constexpr int kPhaseSpans = kConsumerWarps * kWarpSpans;
